@@ -9,6 +9,7 @@ use ::pool::{FeatureState, LoggedError};
 use cenote::Error;
 use dsl::Dataset;
 use format::ObjectId;
+use format::config::VdevKind;
 use format::scan::{ScanFunc, ScanState};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -141,7 +142,8 @@ fn removal(pool: &OpenPool) -> Result<Option<Removal>, AdminError> {
         return Ok(None);
     }
     let tree = pool.pool.spa().tree();
-    let mappings = tree.tops().filter_map(|(id, _)| tree.indirect(id)).map(|m| m.entries().len() as u64);
+    let removed = tree.tops().filter(|(_, node)| node.kind == VdevKind::Indirect);
+    let mappings = removed.filter_map(|(id, _)| tree.indirect(id)).map(|m| m.entries().len() as u64);
     Ok(Some(Removal {
         state: state(removal.state),
         vdev: removal.vdev.map_or(0, |v| u64::from(v.0)),

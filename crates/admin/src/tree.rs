@@ -55,6 +55,10 @@ fn class(class: space::Class) -> Class {
 /// One vdev from its state and its configuration, without sizes.
 pub(super) fn plain(status: &VdevStatus, node: &VdevNode, class: Class) -> Vdev {
     let children = status.children.iter().zip(&node.children);
+    let child = |(below, node): (&VdevStatus, &VdevNode)| {
+        let child = plain(below, node, class);
+        Vdev { non_allocating: child.non_allocating || status.non_allocating, ..child }
+    };
     let missing =
         status.state == VdevState::Unavail && status.aux == TreeAux::OpenFailed && node.kind.is_leaf();
     Vdev {
@@ -81,7 +85,7 @@ pub(super) fn plain(status: &VdevStatus, node: &VdevNode, class: Class) -> Vdev 
         removing: status.removing,
         non_allocating: status.non_allocating,
         expanding: node.raidz_expanding,
-        children: children.map(|(status, node)| plain(status, node, class)).collect(),
+        children: children.map(child).collect(),
         ..Vdev::new(status.kind.name(), status.guid.0)
     }
 }

@@ -95,7 +95,7 @@ pub(crate) fn zpool_refusal(subcommand: &str, args: &[OsString]) -> String {
         "history" => format!("cannot show history for pool '{pool}'"),
         "set" => format!("cannot set property for '{}'", last.map_or("", |text| text.as_ref())),
         "add" => format!("cannot add to '{pool}'"),
-        "offline" | "online" => {
+        "offline" | "online" | "remove" => {
             format!("cannot {subcommand} {}", operands.get(1).map_or("", |text| text.as_ref()))
         }
         "attach" | "replace" => {

@@ -98,6 +98,19 @@ pub(crate) fn check_scanned(run: &Run, disks: &Disks, operation: u64, seed: u64)
     check_space(disks)
 }
 
+/// Checks the pool, ends a removal that was running, and checks the pool again.
+///
+/// # Errors
+/// [`Failure`]: the first deviation.
+pub(crate) fn check_removed(run: &Run, disks: &Disks, operation: u64, seed: u64) -> Result<(), Failure> {
+    let (durable, begun) = run.at(operation);
+    let pool = check_contents(run, disks, durable, begun, seed)?;
+    pool.remove_to_end()?;
+    pool.export(Leave::Exported)?;
+    check_space(disks)?;
+    check_contents(run, disks, durable, begun, seed).map(drop)
+}
+
 /// Opens the pool on these disks and checks that its state is between these two steps.
 ///
 /// # Errors

@@ -26,9 +26,19 @@ enum Shape {
     Single,
     Mirror,
     Raidz(u8),
+    /// Several vdevs of so many sides each.
+    Stripe(u8),
 }
 
+/// Vdevs of a stripe.
+const STRIPE_TOPS: usize = 3;
+
 impl Layout {
+    /// Layouts of several vdevs, of which one can be removed.
+    pub fn stripes() -> [Layout; 2] {
+        [1, 2].map(|sides| Layout { shape: Shape::Stripe(sides), has_log: false })
+    }
+
     /// All supported layouts, with and without a log device.
     pub fn all() -> Vec<Layout> {
         let shapes = [Shape::Single, Shape::Mirror, Shape::Raidz(1), Shape::Raidz(2), Shape::Raidz(3)];
@@ -44,6 +54,7 @@ impl Layout {
             Shape::Single => 1,
             Shape::Mirror => 2,
             Shape::Raidz(parity) => usize::from(parity) + 2,
+            Shape::Stripe(sides) => usize::from(sides) * STRIPE_TOPS,
         }
     }
 
@@ -58,6 +69,7 @@ impl Layout {
             Shape::Single => 0,
             Shape::Mirror => 1,
             Shape::Raidz(parity) => parity.into(),
+            Shape::Stripe(sides) => usize::from(sides) - 1,
         }
     }
 }
@@ -68,6 +80,8 @@ impl std::fmt::Display for Layout {
             Shape::Single => f.write_str("single")?,
             Shape::Mirror => f.write_str("mirror")?,
             Shape::Raidz(parity) => write!(f, "raidz{parity}")?,
+            Shape::Stripe(1) => f.write_str("stripe")?,
+            Shape::Stripe(_) => f.write_str("mirrors")?,
         }
         f.write_str(if self.has_log { "+log" } else { "" })
     }
@@ -77,7 +91,8 @@ impl FromStr for Layout {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Layout, String> {
-        let found = Layout::all().into_iter().find(|layout| layout.to_string() == text);
+        let found =
+            Layout::all().into_iter().chain(Layout::stripes()).find(|layout| layout.to_string() == text);
         found.ok_or_else(|| {
             let names: Vec<String> = Layout::all().iter().map(ToString::to_string).collect();
             format!("no layout '{text}'; there are {}", names.join(", "))
@@ -196,13 +211,19 @@ impl Disks {
     /// Specification of a pool on these disks.
     pub(crate) fn spec(&self, name: &str, how: Layout) -> CreateSpec {
         let data = how.data_disks();
-        let layout = match how.shape {
-            Shape::Single => TopLayout::Single,
-            Shape::Mirror => TopLayout::Mirror,
-            Shape::Raidz(parity) => TopLayout::Raidz(parity),
+        let (layout, count) = match how.shape {
+            Shape::Single => (TopLayout::Single, 1),
+            Shape::Mirror => (TopLayout::Mirror, 1),
+            Shape::Raidz(parity) => (TopLayout::Raidz(parity), 1),
+            Shape::Stripe(1) => (TopLayout::Single, STRIPE_TOPS),
+            Shape::Stripe(_) => (TopLayout::Mirror, STRIPE_TOPS),
         };
-        let leaves = (0..data).map(|i| self.leaf(i)).collect();
-        let mut tops = vec![TopSpec { layout, class: Class::Normal, ashift: None, leaves }];
+        let width = data / count;
+        let top = |n: usize| {
+            let leaves = (n * width..(n + 1) * width).map(|i| self.leaf(i)).collect();
+            TopSpec { layout, class: Class::Normal, ashift: None, leaves }
+        };
+        let mut tops: Vec<TopSpec> = (0..count).map(top).collect();
         if how.has_log {
             let leaves = vec![self.leaf(data)];
             tops.push(TopSpec { layout: TopLayout::Single, class: Class::Log, ashift: None, leaves });

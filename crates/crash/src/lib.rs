@@ -20,6 +20,7 @@ pub mod load;
 pub mod logs;
 pub(crate) mod model;
 pub(crate) mod parts;
+mod removals;
 pub mod run;
 pub mod scans;
 pub(crate) mod shapes;
@@ -107,6 +108,7 @@ enum Subjected {
     World(WorldRun),
     Scans(Run),
     Shapes(Run),
+    Removals(Run),
 }
 
 impl Subjected {
@@ -117,13 +119,14 @@ impl Subjected {
             Subject::World(layout) => Subjected::World(world_workload::run(layout, seed, steps)?),
             Subject::Scans(layout) => Subjected::Scans(scans::run(layout, seed, steps)?),
             Subject::Shapes(layout) => Subjected::Shapes(shapes::run(layout, seed, steps)?),
+            Subject::Removals(layout) => Subjected::Removals(removals::run(layout, seed, steps)?),
             Subject::Actors(_) => return Err("threads are cut by a module of their own".into()),
         })
     }
 
     fn disks(&self) -> usize {
         match self {
-            Subjected::Files(run) | Subjected::Scans(run) => run.layout.disks(),
+            Subjected::Files(run) | Subjected::Scans(run) | Subjected::Removals(run) => run.layout.disks(),
             Subjected::Shapes(run) => run.layout.disks() + shapes::FREE,
             Subjected::World(run) => run.disks,
         }
@@ -132,14 +135,20 @@ impl Subjected {
     /// Disk operations until the pool was created, and after that.
     fn record(&self) -> [&[(usize, Op)]; 2] {
         match self {
-            Subjected::Files(run) | Subjected::Scans(run) | Subjected::Shapes(run) => [&run.base, &run.ops],
+            Subjected::Files(run)
+            | Subjected::Scans(run)
+            | Subjected::Shapes(run)
+            | Subjected::Removals(run) => [&run.base, &run.ops],
             Subjected::World(run) => [&run.base, &run.ops],
         }
     }
 
     fn promises(&self, operation: u64) -> usize {
         match self {
-            Subjected::Files(run) | Subjected::Scans(run) | Subjected::Shapes(run) => run.promises(operation),
+            Subjected::Files(run)
+            | Subjected::Scans(run)
+            | Subjected::Shapes(run)
+            | Subjected::Removals(run) => run.promises(operation),
             Subjected::World(run) => run.promises(operation),
         }
     }
@@ -150,6 +159,7 @@ impl Subjected {
                 let depth = if is_deep { Depth::Everything } else { Depth::Contents };
                 check(run, disks, operation, seed, depth)
             }
+            Subjected::Removals(run) => check::check_removed(run, disks, operation, seed),
             Subjected::Scans(run) => check::check_scanned(run, disks, operation, seed),
             Subjected::Shapes(run) => shapes::check(run, disks, operation, seed),
             Subjected::World(run) => {

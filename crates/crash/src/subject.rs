@@ -14,6 +14,8 @@ pub enum Subject {
     Scans(Layout),
     /// Files of one file system, while devices are attached, replaced and detached.
     Shapes(Layout),
+    /// Files of one file system, while a vdev is removed.
+    Removals(Layout),
     /// Files of two file systems, changed by several threads while txgs are written.
     Actors(Layout),
 }
@@ -29,6 +31,7 @@ impl Subject {
             .chain(worlds)
             .chain(redundant.map(Subject::Scans))
             .chain(Layout::all().into_iter().map(Subject::Shapes))
+            .chain(Layout::stripes().map(Subject::Removals))
             .chain(Layout::all().into_iter().map(Subject::Actors))
             .collect()
     }
@@ -41,6 +44,7 @@ impl std::fmt::Display for Subject {
             Subject::World(layout) => write!(f, "all:{layout}"),
             Subject::Scans(layout) => write!(f, "scan:{layout}"),
             Subject::Shapes(layout) => write!(f, "shape:{layout}"),
+            Subject::Removals(layout) => write!(f, "remove:{layout}"),
             Subject::Actors(layout) => write!(f, "threads:{layout}"),
         }
     }

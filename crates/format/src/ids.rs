@@ -335,6 +335,8 @@ type_consts! {
     DSL_CLONES = 52;
     /// The array of the object numbers of a bpobj's sub-lists.
     BPOBJ_SUBOBJ = 53;
+    /// Self-describing array of `u32`, metadata.
+    U32_METADATA = 0xC2;
     /// Self-describing array of `u64`, metadata.
     U64_METADATA = 0xC3;
     /// A ZAP whose object type states its properties: metadata, ZAP byte order.

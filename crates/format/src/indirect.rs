@@ -41,6 +41,14 @@ impl MappingPhys {
     }
 }
 
+impl MappingPhys {
+    /// Encodes the bonus: 32 bytes with counts, else 24.
+    pub fn encode(&self, order: Endian) -> Vec<u8> {
+        let words = [self.max_offset, self.bytes_mapped, self.num_entries];
+        words.into_iter().chain(self.counts.map(|id| id.0)).flat_map(|word| order.put_u64(word)).collect()
+    }
+}
+
 /// A range of a removed vdev and its new location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MappingEntry {

@@ -289,7 +289,7 @@ pub mod config {
     /// Number: binary logarithm of the sector size of a top-level vdev in bytes.
     pub(crate) const ASHIFT: &str = "ashift";
     /// String: path of the device when it was last seen.
-    pub(crate) const PATH: &str = "path";
+    pub const PATH: &str = "path";
     /// String: type of the vdev ([`crate::config::VdevKind`]).
     pub const TYPE: &str = "type";
     /// Number of the vdev among the children of its parent.

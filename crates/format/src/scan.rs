@@ -411,6 +411,21 @@ impl CondensingPhys {
         })
     }
 
+    /// The top-level vdev that was removed.
+    pub fn vdev(&self) -> VdevId {
+        self.vdev
+    }
+
+    /// The space map of ranges that were obsolete at the start; 0: none.
+    pub fn previous_obsolete(self) -> ObjectId {
+        self.previous_obsolete
+    }
+
+    /// The new mapping.
+    pub fn next_mapping(&self) -> ObjectId {
+        self.next_mapping
+    }
+
     /// Encodes the array of three words.
     pub fn to_words(&self) -> [u64; 3] {
         [self.vdev.0.into(), self.previous_obsolete.0, self.next_mapping.0]

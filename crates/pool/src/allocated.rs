@@ -50,6 +50,27 @@ impl Pool {
         Ok(all)
     }
 
+    /// The allocated ranges of a top-level vdev, ascending.
+    ///
+    /// # Errors
+    /// Those of [`Pool::allocated`].
+    pub(crate) fn allocated_ranges(&self, vdev: VdevId) -> Result<Vec<Range<u64>>, PoolError> {
+        let all = self.allocated()?;
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for metaslab in all.tops.get(&vdev).into_iter().flatten() {
+            let mut used = RangeSet::new();
+            used.insert(metaslab.start..metaslab.start + metaslab.size);
+            metaslab.lock().iter().for_each(|free| used.remove(free));
+            for range in used.iter() {
+                match ranges.last_mut().filter(|last| last.end == range.start) {
+                    Some(last) => last.end = range.end,
+                    None => ranges.push(range),
+                }
+            }
+        }
+        Ok(ranges)
+    }
+
     /// Free ranges by the metaslabs' own maps, by vdev and metaslab, without the logs.
     ///
     /// # Errors

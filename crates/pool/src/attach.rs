@@ -89,6 +89,7 @@ impl LivePool {
     /// [`PoolError::Shape`] with the reason.
     pub fn check_attach(&self, to: VdevGuid, device: &dyn Device, purpose: Purpose) -> Result<(), PoolError> {
         let root = self.config().vdev_tree;
+        self.check_steady(&root)?;
         let place = shape::place_of(&root, to).ok_or(refuse(ShapeRefusal::NoSuchDevice))?;
         shape::plan(&root, &place, false, purpose).map_err(refuse)?;
         self.check_fits(&root, &place, device)
@@ -106,6 +107,7 @@ impl PoolTask<'_> {
         let (m, txg, pool, uberblock) = (ctx.m(), ctx.txg(), self.pool, self.state.uberblock);
         let (guid, text) = pool.change_tree(self.state, |next| {
             let root = &mut next.config.vdev_tree;
+            pool.check_steady(root)?;
             let place = shape::place_of(root, to).ok_or(refuse(ShapeRefusal::NoSuchDevice))?;
             let how = shape::plan(root, &place, matches!(new, NewSide::Spare(_)), purpose).map_err(refuse)?;
             let (mut leaf, device) = pool.new_side(m, new)?;
@@ -166,6 +168,15 @@ impl LivePool {
                 (node.is_spare, node.ashift) = (true, None);
                 Ok((node, device))
             }
+        }
+    }
+
+    /// Checks that devices may join the tree: there is no checkpoint, and no vdev is being removed.
+    pub(crate) fn check_steady(&self, root: &VdevNode) -> Result<(), PoolError> {
+        self.check_no_checkpoint()?;
+        match root.walk().any(|node| node.removing) {
+            true => Err(PoolError::VdevsChanging { name: self.name().to_owned() }),
+            false => Ok(()),
         }
     }
 

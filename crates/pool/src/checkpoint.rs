@@ -100,6 +100,8 @@ impl LivePool {
     /// [`PoolError::VdevsChanging`]; or a txg could not be written. There is no checkpoint then.
     pub fn make_checkpoint(&self) -> Result<(), PoolError> {
         let _driver = self.jobs.hold();
+        // What a removal frees has several places at a time, so nothing of it must be held.
+        self.check_steady(&self.config().vdev_tree)?;
         self.zio.hold_frees(Txg(u64::MAX));
         let made = self.sync().and_then(|_| self.run_on_pool(|ctx, task| task.make_checkpoint(ctx)));
         made.inspect_err(|_| self.zio.hold_frees(self.checkpoint.kept()))

@@ -88,6 +88,7 @@ impl PoolTask<'_> {
         };
         let (departed, labels) = pool.change_tree(self.state, |next| {
             let config = next.config.clone();
+            pool.check_no_checkpoint()?;
             let root = &mut next.config.vdev_tree;
             let place = shape::place_of(root, leaf).ok_or(refuse(ShapeRefusal::NoSuchDevice))?;
             let departed = shape::part(root, &place).map_err(refuse)?;

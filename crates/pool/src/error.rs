@@ -11,6 +11,20 @@ use vdev::tree::VdevError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
+    /// The configuration has no such top-level vdev.
+    #[error("no vdev {vdev}")]
+    NoVdev {
+        /// Number of the top-level vdev.
+        vdev: VdevId,
+    },
+    /// There is no space for the contents of a vdev that is being removed, or its space maps cannot be read.
+    #[error("vdev {vdev} is not removed: {cause}")]
+    Evacuate {
+        /// Number of the top-level vdev.
+        vdev: VdevId,
+        /// The error of the allocator.
+        cause: Box<zio::AllocError>,
+    },
     /// No device belongs to such a pool.
     #[error("no such pool available: {wanted}{}", others(found))]
     NoSuchPool {

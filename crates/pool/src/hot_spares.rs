@@ -61,6 +61,10 @@ impl LivePool {
     /// [`PoolError`] if the pool cannot be read or written.
     pub(crate) fn attend_spares(&self) -> Result<(), PoolError> {
         self.note_returned()?;
+        // A spare that cannot stand in now is tried as soon as it can.
+        if self.check_steady(self.tree().config()).is_err() {
+            return Ok(());
+        }
         let (tree, status) = (self.tree(), self.tree().status());
         let mut wanting: Vec<VdevGuid> = Vec::new();
         for (top, state) in tree.config().children.iter().zip(&status.children) {

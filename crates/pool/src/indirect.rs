@@ -15,9 +15,12 @@ use vdev::tree::{Birth, IndirectMapping, MapEntry};
 /// Largest mapping in bytes: it is kept in memory as long as the pool is open.
 const MAPPING_MAX: u64 = 4 << 30;
 
-/// Reads the mappings of all removed vdevs into the tree. The newest comes first: its mapping is
+/// Reads the mappings of all removed vdevs into the tree, and that of the vdev that is being removed. The newest comes first: its mapping is
 /// on vdevs that exist, and those of older ones may be on vdevs removed since.
 pub(crate) fn load(mos: &Arc<ObjSet>, directory: &Directory, tree: &VdevTree) -> Result<(), PoolError> {
+    for (vdev, _) in tree.tops().filter(|(_, node)| node.removing && node.kind != VdevKind::Indirect) {
+        load_one(mos, tree, vdev)?;
+    }
     let removed = tree.tops().filter(|(_, node)| node.kind == VdevKind::Indirect);
     let mut left: BTreeSet<VdevId> = removed.map(|(vdev, _)| vdev).collect();
     if left.is_empty() {

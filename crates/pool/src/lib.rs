@@ -61,6 +61,7 @@ pub mod props;
 mod refusal;
 mod reguid;
 mod release_replaced;
+mod removal;
 mod reopen;
 mod resume_unfinished;
 mod runtime;
@@ -108,6 +109,11 @@ pub use out_of_service::Offline;
 pub use outside::{NotHandedOver, Outside};
 pub use props::change::PoolProp;
 pub use refusal::{DeviceRefusal, PropertyRefusal, ShapeRefusal, SpecRefusal, WriteRefusal};
+pub use removal::{
+    MAX_OBSOLETE as CONDENSE_MAX_OBSOLETE, MAX_SEGMENT as REMOVE_MAX_SEGMENT, MAX_SPAN as REMOVE_MAX_SPAN,
+    MIN_MAPPING as CONDENSE_MIN_MAPPING, OBSOLETE_PCT as CONDENSE_OBSOLETE_PCT, RemoveRefusal,
+    SUSPEND_PROGRESS as REMOVE_SUSPEND_PROGRESS,
+};
 pub use scan::recorded::Expansion;
 pub use scrub::{RESILVER_DEFER_PERCENT, SCAN_SUSPEND_PROGRESS, ScanRefusal};
 pub use status::{FailMode, ScanProgress};

@@ -31,6 +31,7 @@ use crate::mmp::Mmp;
 use crate::out_of_service::OutOfService;
 use crate::outage::Outages;
 use crate::outside::{NotHandedOver, Outside, Outsides};
+use crate::removal::Removals;
 use crate::runtime::Runtime;
 use crate::scan::Scans;
 use crate::space_maps::SpaceBook;
@@ -108,6 +109,8 @@ pub struct LivePool {
     pub(crate) out_of_service: OutOfService,
     /// Leaves with spares, for the background thread.
     pub(crate) spare_watch: SpareWatch,
+    /// Removals of vdevs.
+    pub(crate) removals: Arc<Removals>,
 }
 
 /// Present spares and cache devices by guid, with their devices open for writing; `None`: another process has
@@ -224,6 +227,7 @@ impl LivePool {
         };
         let (scans, jobs_env) = (Arc::<Scans>::default(), env.clone());
         let checkpoint = Arc::<Checkpoint>::default();
+        let removals = Arc::<Removals>::default();
         let pool = Arc::new(LivePool {
             env,
             zio,
@@ -256,9 +260,13 @@ impl LivePool {
             autoexpand: AtomicBool::new(false),
             events,
             txg_history: TxgHistory::default(),
-            jobs: Jobs::new(jobs_env, vec![Arc::clone(&scans) as _, Arc::clone(&checkpoint) as _]),
+            jobs: Jobs::new(
+                jobs_env,
+                vec![Arc::clone(&scans) as _, Arc::clone(&checkpoint) as _, Arc::clone(&removals) as _],
+            ),
             checkpoint,
             scans,
+            removals,
             out_of_service: OutOfService::default(),
             spare_watch: SpareWatch::default(),
         });

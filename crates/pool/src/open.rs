@@ -351,6 +351,8 @@ impl Opener<'_> {
         let store = Store::new(zio.clone(), self.opts.cache_bytes);
         let mos = ObjSet::open(&store, &state.uberblock.root, 0, KeyState::None)?;
         let directory = Directory::open(&mos)?;
+        // Anything else may be on removed vdevs.
+        indirect::load(&mos, &directory, &tree)?;
         if let Some(salt) = salt(&directory)? {
             zio.set_salt(salt);
         }
@@ -360,7 +362,6 @@ impl Opener<'_> {
             return Err(PoolError::UnsupportedFeatures { features: unsupported });
         }
         zio.set_dynamic_gang_headers(features.is_active("dynamic_gang_header"));
-        indirect::load(&mos, &directory, &tree)?;
         missing::load(&mos, &tree);
         let (label, uberblock) = (state.label.clone(), state.uberblock);
         Ok(Opened { label, config, uberblock, tree, mos, directory, features })

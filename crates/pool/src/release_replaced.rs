@@ -5,7 +5,8 @@
 //!   opened, if a crash came between.
 //! - A spare leaves when the device that it stands in for has all data again and was declared to be in order
 //!   (`unspare`): it was replaced or cleared, or an attended pool saw it return.
-//! - Nothing leaves that other devices still need.
+//! - Nothing leaves that other devices still need, and nothing while there is a checkpoint: its configuration names what
+//!   would leave.
 
 use crate::diagnosis;
 use crate::error::PoolError;
@@ -22,11 +23,18 @@ impl LivePool {
     /// # Errors
     /// [`PoolError`] if a txg cannot be written.
     pub(crate) fn release_replaced(&self) -> Result<(), PoolError> {
+        if self.check_no_checkpoint().is_err() {
+            return Ok(());
+        }
         while let Some(leaf) = superfluous(&self.tree()) {
             match self.detach_now(leaf) {
                 Ok(()) => {}
                 // Something has changed meanwhile.
-                Err(PoolError::Shape { why }) => {
+                Err(
+                    why @ (PoolError::Shape { .. }
+                    | PoolError::CheckpointExists { .. }
+                    | PoolError::DiscardingCheckpoint { .. }),
+                ) => {
                     tracing::debug!(pool = self.name(), %leaf, %why, "a leaf stays");
                     break;
                 }
@@ -41,7 +49,7 @@ impl LivePool {
     /// # Errors
     /// [`PoolError`] if a txg cannot be written.
     pub(crate) fn release_idle(&self) -> Result<(), PoolError> {
-        if superfluous(&self.tree()).is_none() {
+        if self.check_no_checkpoint().is_err() || superfluous(&self.tree()).is_none() {
             return Ok(());
         }
         let _driver = self.jobs.hold();

@@ -20,7 +20,7 @@ use crate::labels::Commit;
 use crate::leases::Leases;
 use crate::live::{LivePool, PoolTask, State};
 use crate::space;
-use crate::{claim, config, dtl, leaf_service, leases};
+use crate::{claim, config, dtl, leaf_service, leases, removal};
 use dmu::{SyncTx, TxError};
 use dsl::Space;
 use dsl::bpobj::Bpobj;
@@ -153,7 +153,10 @@ impl<'a> TxgSync<'a> {
             self.pool.txgs.kick();
         }
         self.pool.brt.flush(m)?;
-        Ok(())
+        if removal::obsolete::drain_list(m, &self.pool.zio)? {
+            self.pool.txgs.kick();
+        }
+        removal::condense::condense_some(self.pool, self.state, m)
     }
 
     /// Frees the blocks that earlier txgs have deferred.
@@ -209,6 +212,7 @@ impl<'a> TxgSync<'a> {
             self.free_deferred()?;
         }
         pool.keep_for_checkpoint(m, self.state)?;
+        removal::obsolete::write(m, &self.state.config.vdev_tree, pool.zio.take_obsolete())?;
         pool.space.write(m, &pool.allocator, &pool.allocator.take_changes(txg))
     }
 
@@ -424,6 +428,12 @@ impl LivePool {
     pub(crate) fn announce_free(&self, synced: Txg) {
         let totals = self.allocator.totals(AllocClass::Normal);
         let taken = totals.deflated_allocated.saturating_add(totals.deflated_deferred);
+        // The free space of a vdev that is being removed is not used any more.
+        let leaving = self.removals.running().and_then(|phys| phys.vdev).map_or(0, |vdev| {
+            let own = self.allocator.vdev_totals(vdev);
+            own.deflated_size.saturating_sub(own.deflated_allocated)
+        });
+        let taken = taken.saturating_add(leaving);
         self.heads.set_free(synced, totals.deflated_size.saturating_sub(taken));
     }
 

@@ -1,7 +1,7 @@
 //! Names of vdevs as the tools show them.
 
 use format::VdevGuid;
-use format::config::VdevKind;
+use format::config::{VdevKind, VdevNode};
 use vdev::tree::VdevStatus;
 
 /// The name of a leaf: its path without `/dev/` and without the partition of a whole disk.
@@ -27,6 +27,11 @@ fn without_partition(device: &str) -> &str {
         _ if ["sd", "hd", "vd", "xvd"].iter().any(|kind| device.starts_with(kind)) => stem,
         _ => device,
     }
+}
+
+/// The path of a top-level vdev as the history has it: that of a single device, else a dash.
+pub(crate) fn path_of_top(top: &VdevNode) -> String {
+    top.path.clone().unwrap_or_else(|| "-".to_owned())
 }
 
 /// The name of a vdev as the tools show it.

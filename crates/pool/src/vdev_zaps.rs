@@ -25,6 +25,14 @@ fn create(m: MosTx<'_>) -> Result<ObjectId, PoolError> {
     Ok(zap)
 }
 
+/// Frees the ZAP of a vdev or leaf that has left the pool.
+pub(crate) fn free(m: MosTx<'_>, zap: ObjectId) -> Result<(), PoolError> {
+    if let Some(map) = m.entry(names::directory::VDEV_ZAP_MAP)? {
+        m.zap(map)?.remove_int(zap.0)?;
+    }
+    Ok(m.free(zap)?)
+}
+
 /// Creates the ZAP of the root, if the pool has feature `vdev_zaps_v2` and there is none.
 pub(crate) fn create_root(m: MosTx<'_>, root: &mut VdevNode) -> Result<(), PoolError> {
     if root.zap_root == ObjectId(0) && m.features.is_enabled("vdev_zaps_v2") {

@@ -1,12 +1,16 @@
 //! Small pools that are filled completely, emptied and filled again, in each layout; and pools so fragmented
-//! that blocks have to be written as gangs. They never deadlock, and `zdb` finds no errors.
+//! that blocks have to be written as gangs; a mapping that is condensed. They never deadlock, and `zdb` finds no errors.
 
 #[path = "it/support.rs"]
 #[allow(dead_code)] // other tests use the rest
 mod support;
+#[path = "it/removal/world.rs"]
+#[allow(dead_code)] // the tests of removals use the rest
+mod world;
 
 use cenote_pool::LivePool;
 use cenote_pool::PoolError;
+use cenote_pool::space::Class;
 use cenote_pool::{CreateSpec, Layout, Leave};
 use dmu::{LiveSet, NewObject, SyncTx};
 use dsl::DslError;
@@ -16,10 +20,11 @@ use dsl::destroy::{destroy, destroy_snapshots};
 use dsl::snapshot::snapshot;
 use dsl::{Cost, Head};
 use format::objset::ObjsetType;
-use format::{BpKind, ObjType, ObjectId};
+use format::{BpKind, ObjType, ObjectId, VdevId};
 use std::sync::{Arc, PoisonError, RwLock};
 use support::{Files, judge};
 use vdev::env::{Env, Random};
+use world::{HEAD, World};
 
 /// Ganging is a parameter of the process: the test that sets it runs alone.
 static GANGING: RwLock<()> = RwLock::new(());
@@ -210,4 +215,38 @@ fn a_pool_without_room_for_any_block_in_one_piece_settles_in_every_txg() {
     pool.sync().unwrap();
     pool.export(Leave::Exported).unwrap();
     judge(&files, "tank");
+}
+
+/// Of a removed vdev of many small segments nearly all blocks are freed: its mapping shrinks.
+#[test]
+fn a_mapping_is_condensed_when_much_of_it_is_obsolete() {
+    assert!(cenote_pool::CONDENSE_MIN_MAPPING.set(0));
+    assert!(cenote_pool::REMOVE_MAX_SEGMENT.set(8 << 10));
+    let single = (Layout::Single, 1, Class::Normal);
+    let mut world = World::new(&[single, single], 5);
+    (0..40).for_each(|_| world.write(20));
+    world.pool.sync().unwrap();
+    world.pool.remove_device(world.guid(0)).unwrap();
+    world.pool.remove_to_end().unwrap();
+    let entries = |world: &World| world.pool.tree().indirect(VdevId(0)).unwrap().entries().len();
+    let before = entries(&world);
+    let mut objects: Vec<_> = world.model.keys().copied().collect();
+    objects.truncate(objects.len() * 9 / 10);
+    {
+        let head = world.pool.heads().open_by_name(HEAD).unwrap();
+        let tx = head.begin(Cost::freeing()).unwrap();
+        for id in objects {
+            head.set.free(id, &tx).unwrap();
+            world.model.remove(&id);
+        }
+    }
+    for _ in 0..3 {
+        world.churn(3);
+    }
+    let after = entries(&world);
+    assert!(after < before / 2, "{before} entries, then {after}");
+    world = world.reopen(true);
+    assert!(entries(&world) <= after);
+    world.churn(5);
+    world.reopen(false);
 }

@@ -4,7 +4,7 @@ use crate::AllocError;
 use codec::checksum::ChecksumError;
 use codec::compress::DecompressError;
 use codec::crypt::CryptError;
-use format::{BlockPtr, DecodeError};
+use format::{BlockPtr, DecodeError, Dva};
 use vdev::tree::{Fault, VdevError};
 
 /// An error of reading, writing or freeing a block.
@@ -112,6 +112,15 @@ pub enum ZioError {
         #[source]
         source: VdevError,
     },
+    /// A range of a vdev that is being removed could not be copied.
+    #[error("{from} cannot be copied to another vdev")]
+    Copy {
+        /// The range on the vdev that is being removed.
+        from: Dva,
+        /// Why it could not be read or written.
+        #[source]
+        source: VdevError,
+    },
     /// The data were redacted from the stream that this dataset was received from.
     #[error("{bp}: redacted")]
     Redacted {
@@ -136,7 +145,7 @@ impl ZioError {
             | ZioError::Unwritable { bp, .. }
             | ZioError::Misplaced { bp, .. }
             | ZioError::Redacted { bp } => bp,
-            ZioError::Flush { .. } => &BlockPtr::HOLE,
+            ZioError::Flush { .. } | ZioError::Copy { .. } => &BlockPtr::HOLE,
         }
     }
 }

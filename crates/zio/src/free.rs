@@ -7,12 +7,13 @@
 //!   reported by [`Zio::take_held`] instead.
 //! - For a block on a removed vdev, the space to which it was moved is freed; the range of the removed vdev
 //!   that is no longer needed is reported by [`Zio::take_obsolete`].
+//! - For a block on a vdev that is being removed, its own space is freed, and that of the copies made so far.
 
 use crate::space::{self, Held, Obsolete, Writer};
 use crate::{AllocError, AllocTx, ReadPolicy, Zio, ZioError, gang};
 use format::config::VdevKind;
 use format::units::SECTOR_SHIFT;
-use format::{AllocOffset, Asize, BlockPtr, BpKind, Dva, Psize, Txg};
+use format::{AllocOffset, Asize, BlockPtr, BpKind, Dva, Psize, Txg, VdevId};
 use std::cell::RefCell;
 use vdev::VdevTree;
 use vdev::tree::{MappingFault, VdevError};
@@ -41,11 +42,11 @@ impl Zio {
                 places.borrow_mut().push(Held { extent: *extent, birth });
                 Ok(())
             };
-            obsolete.extend(self.each_on_disk(bp, &[(extent, birth)], &hold)?);
+            obsolete.extend(self.each_on_disk(bp, &[(extent, birth)], Copies::All, &hold)?);
             writer.note_held(tx.txg(), places.take());
         }
         let free = |extent: &Dva| writer.space.free(extent, tx);
-        obsolete.extend(self.each_on_disk(bp, &freed, &free)?);
+        obsolete.extend(self.each_on_disk(bp, &freed, Copies::All, &free)?);
         for (extent, birth) in &extents {
             writer.freed.note(extent.vdev, extent.offset, *birth, tx.txg());
         }
@@ -88,7 +89,7 @@ impl Zio {
             taken.borrow_mut().push(*extent);
             Ok(())
         };
-        let claimed = self.each_on_disk(bp, &extents, &claim).map(drop);
+        let claimed = self.each_on_disk(bp, &extents, Copies::Read, &claim).map(drop);
         claimed.inspect_err(|_| space::give_back(&*writer.space, taken.take(), tx))
     }
 
@@ -98,7 +99,8 @@ impl Zio {
     /// Those of [`Zio::free`].
     pub fn is_allocated(&self, bp: &BlockPtr) -> Result<bool, ZioError> {
         let Some(writer) = self.writer() else { return Err(ZioError::ReadOnly { bp: *bp }) };
-        match self.each_on_disk(bp, &self.extents(bp)?, &|extent| writer.space.check_allocated(extent)) {
+        let check = |extent: &Dva| writer.space.check_allocated(extent);
+        match self.each_on_disk(bp, &self.extents(bp)?, Copies::Read, &check) {
             Ok(_) => Ok(true),
             Err(ZioError::Allocate { source: AllocError::NotAllocated { .. }, .. }) => Ok(false),
             Err(error) => Err(error),
@@ -106,7 +108,7 @@ impl Zio {
     }
 
     /// The present extents of a block, as the space maps must have them: for a gang all headers and pieces;
-    /// for a removed vdev, the place to which it was moved.
+    /// for a removed vdev, the place to which it was moved; on a vdev that is being removed, the copies too.
     ///
     /// # Errors
     /// Those of [`Zio::free`].
@@ -116,7 +118,7 @@ impl Zio {
             places.borrow_mut().push(*extent);
             Ok(())
         };
-        self.each_on_disk(bp, &self.extents(bp)?, &note)?;
+        self.each_on_disk(bp, &self.extents(bp)?, Copies::All, &note)?;
         Ok(places.into_inner())
     }
 
@@ -126,6 +128,35 @@ impl Zio {
         let tree = self.tree();
         let charge = |dva: Dva| (dva.asize.0 >> SECTOR_SHIFT).saturating_mul(tree.deflate_ratio(dva.vdev));
         bp.dvas().map(charge).fold(0, u64::saturating_add)
+    }
+
+    /// Frees the copies of a range of a vdev that is being removed, because the range itself holds nothing, and
+    /// notes that their part of the mapping is obsolete.
+    ///
+    /// # Errors
+    /// [`AllocError`] if the copies are not allocated.
+    pub fn free_copies(
+        &self,
+        vdev: VdevId,
+        offset: AllocOffset,
+        asize: Asize,
+        tx: &dyn AllocTx,
+    ) -> Result<(), AllocError> {
+        let (Some(writer), Some(mapping)) = (self.writer(), self.tree().indirect(vdev)) else {
+            return Ok(());
+        };
+        for part in mapping.parts(offset, asize.0) {
+            writer.space.free(&part.dst, tx)?;
+            writer.note_obsolete(vec![Obsolete { vdev, offset: part.src, asize: Asize(part.len) }]);
+        }
+        Ok(())
+    }
+
+    /// Notes a range of a removed vdev without any reference left, for [`Zio::take_obsolete`].
+    pub fn note_obsolete(&self, range: Obsolete) {
+        if let Some(writer) = self.writer() {
+            writer.note_obsolete(vec![range]);
+        }
     }
 
     /// Takes the ranges of removed vdevs that were freed since the last call, for their obsolete space maps.
@@ -179,6 +210,7 @@ impl Zio {
         &self,
         bp: &BlockPtr,
         extents: &[(Dva, Txg)],
+        copies: Copies,
         act: &dyn Fn(&Dva) -> Result<(), AllocError>,
     ) -> Result<Vec<Obsolete>, ZioError> {
         let tree = self.tree();
@@ -189,12 +221,44 @@ impl Zio {
             resolve(&tree, extent, 0, &mut moved, &mut obsolete)
                 .map_err(|source| ZioError::Misplaced { bp: *bp, source })?;
         }
-        let here = extents().filter(|extent| !is_removed(&tree, extent));
-        for extent in here.chain(&moved) {
+        moved.extend(extents().filter(|extent| !is_removed(&tree, extent)));
+        if copies == Copies::All {
+            add_copies(&tree, &mut moved, &mut obsolete)
+                .map_err(|source| ZioError::Misplaced { bp: *bp, source })?;
+        }
+        for extent in &moved {
             act(extent).map_err(|source| ZioError::Allocate { bp: *bp, source })?;
         }
         Ok(obsolete)
     }
+}
+
+/// Which places of a range of a vdev that is being removed are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Copies {
+    /// The place that is read.
+    Read,
+    /// The copies made so far as well.
+    All,
+}
+
+/// Adds the copies that removals have made so far of the extents, and notes what is obsolete of their mappings.
+/// A copy may be on a vdev that is being removed itself only if its own removal has ended: one runs at a time.
+fn add_copies(
+    tree: &VdevTree,
+    extents: &mut Vec<Dva>,
+    obsolete: &mut Vec<Obsolete>,
+) -> Result<(), VdevError> {
+    let mut copies = Vec::new();
+    for extent in extents.iter() {
+        let Some(mapping) = tree.indirect(extent.vdev) else { continue };
+        for part in mapping.parts(extent.offset, extent.asize.0) {
+            obsolete.push(Obsolete { vdev: extent.vdev, offset: part.src, asize: Asize(part.len) });
+            resolve(tree, &part.dst, 0, &mut copies, obsolete)?;
+        }
+    }
+    extents.extend(copies);
+    Ok(())
 }
 
 fn is_removed(tree: &VdevTree, extent: &Dva) -> bool {

@@ -72,7 +72,7 @@ impl Zio {
         let Some(writer) = self.writer() else { return };
         if how.every_copy {
             // A failure needs no handling here: the leaf keeps the txg in its DTL.
-            for (at, _) in bad.iter().filter(|(at, _)| tree.lacks(at.vdev, at.birth)) {
+            for (at, _) in bad.iter().filter(|(at, _)| tree.lacks_part(at)) {
                 let _ = tree.resilver(at, data);
             }
         }

@@ -38,6 +38,11 @@ impl KeptBlocks {
         self.is_complete
     }
 
+    /// Notes that a block was written that cannot be kept: until the next flush none can be written again.
+    pub(crate) fn give_up(&mut self) {
+        self.is_complete = false;
+    }
+
     pub(crate) fn add(&mut self, places: Vec<Dva>, birth: Txg, bytes: Arc<Vec<u8>>) {
         let Some(first) = places.first().map(|dva| (dva.vdev, dva.offset.0)) else { return };
         self.bytes += bytes.len();

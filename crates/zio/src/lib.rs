@@ -30,6 +30,7 @@ pub mod alloc;
 mod batch;
 mod block;
 mod error;
+mod evacuate;
 mod free;
 mod freed;
 mod gang;
@@ -59,6 +60,7 @@ pub use alloc::{
 };
 pub use block::Block;
 pub use error::ZioError;
+pub use evacuate::Move;
 pub use gang_write::{FORCE_GANGING, FORCE_GANGING_PCT};
 pub use layer::Zio;
 pub use log_blocks::LogBlock;

@@ -154,7 +154,7 @@ impl Zio {
             // The pieces may be on any vdev.
             return tree.tops().any(|(vdev, _)| tree.lacks(vdev, birth));
         }
-        bp.dvas().any(|dva| tree.lacks(dva.vdev, birth))
+        bp.dvas().any(|dva| tree.lacks_part(&extent_of(bp, &dva)))
     }
 
     /// The stored bytes of a block or of a piece of a gang block, `depth` gangs deep.

@@ -178,6 +178,9 @@ pub struct Activities {
     /// Bytes that a discarded checkpoint held, and that have still to be freed; at least 1 until that has ended.
     #[serde(default)]
     pub discard: u64,
+    /// Bytes of a vdev that is being removed that have still to be copied; 0: no removal is running.
+    #[serde(default)]
+    pub remove: u64,
 }
 
 /// The remaining work of a pool as of its last txg.
@@ -203,6 +206,10 @@ pub(crate) fn activities(pool: &OpenPool) -> Result<Activities, ChangeError> {
             ScanFunc::Resilver => all.resilver = left,
             _ => all.scrub = left,
         }
+    }
+    if let Some(removal) = spa.removal()?.filter(|r| r.state == format::scan::ScanState::Scanning) {
+        // At least 1 until the removal has ended.
+        all.remove = removal.to_copy.saturating_sub(removal.copied).max(1);
     }
     if all.resilver == 0 && spa.is_resilver_due() {
         all.resilver = 1;

@@ -6,8 +6,8 @@
 //! # What always holds
 //! - All checks are made before the first write.
 
-mod checkpoint;
 mod attach;
+mod checkpoint;
 mod compat;
 mod device_holder;
 mod error;
@@ -26,14 +26,15 @@ mod pool_path;
 mod pool_settings;
 mod pool_verbs;
 mod reguid;
+mod removal;
 mod replication;
 mod signature;
 mod state;
 
 pub(crate) use ::pool::VdevProp;
-pub(crate) use checkpoint::checkpoint_pool;
 pub(crate) use ::pool::{Offline, Purpose};
 pub(crate) use attach::{NewDevice, attach_device, detach_device};
+pub(crate) use checkpoint::checkpoint_pool;
 pub use compat::{CompatError, Compatibility};
 pub use device_holder::Holder;
 pub use error::ChangeError;
@@ -64,6 +65,7 @@ pub(crate) use pool_verbs::{
     imported_names, set_cachefile, set_pool_props, set_vdev_prop, sync_pool,
 };
 pub(crate) use reguid::reguid_pool;
+pub(crate) use removal::{Removed, indirect_size, remove_vdev};
 pub(crate) use state::cache_path;
 pub(crate) use state::prepare_folder;
 pub use state::state_folder;

@@ -114,6 +114,7 @@ pub(super) const VERBS: &[Row] = &[
     row::<zpool::labelclear::Request>(),
     row::<zpool::list::Request>(),
     row::<zpool::offline::Request>(),
+    row::<zpool::remove::Request>(),
     row::<zpool::online::Request>(),
     row::<zpool::reguid::Request>(),
     row::<zpool::reopen::Request>(),

@@ -201,7 +201,7 @@ const ACTIVITIES: [Activity; 9] = [
     ("free", |all| all.free),
     ("initialize", |_| 0),
     ("replace", |all| all.replace),
-    ("remove", |_| 0),
+    ("remove", |all| all.remove),
     ("resilver", |all| all.resilver),
     ("scrub", |all| all.scrub),
     ("trim", |_| 0),
@@ -219,6 +219,11 @@ pub(super) fn wait_for(pool: &str, left: &dyn Fn(&Activities) -> u64, _: &Out) -
             return Ok(false);
         }
     }
+}
+
+/// Waits until the running removal has ended.
+pub(super) fn wait_for_removal(pool: &str, out: &Out) -> Result<bool, Stop> {
+    wait_for(pool, &|all| all.remove, out)
 }
 
 fn look(pool: &str) -> Result<Activities, Stop> {

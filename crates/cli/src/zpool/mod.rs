@@ -18,6 +18,7 @@ mod iostat;
 mod layout;
 mod list;
 mod reguid;
+mod remove;
 
 #[cfg(test)]
 mod samples;
@@ -63,6 +64,7 @@ pub(crate) fn run(subcommand: &str, args: Vec<OsString>, out: &Out) -> Outcome {
         "export" => change::export(&args),
         "sync" => change::sync(args),
         "reguid" => reguid::run(&args),
+        "remove" => remove::run(&args, out),
         "labelclear" => change::labelclear(args),
         "scrub" => healing::scrub(&args, out),
         "resilver" => healing::resilver(&args),

@@ -132,7 +132,9 @@ fn text(options: &Options, status: &PoolStatus, out: &Out) -> String {
         error_scrub_lines(scrub, &mut text);
     }
     if let Some(removal) = &status.removal {
-        removal_lines(removal, &mut text);
+        let vdev = status.vdevs.root.children.iter().find(|v| v.id == removal.vdev);
+        let name = |v: &Vdev| if v.is_leaf() { options.names.of(v) } else { v.kind.clone() };
+        removal_lines(removal, vdev.map(name), &mut text);
     }
     if let Some(expansion) = &status.expansion {
         let vdev = status.vdevs.root.children.iter().find(|v| v.id == expansion.vdev);
@@ -260,7 +262,11 @@ fn error_scrub_lines(scrub: &ErrorScrub, text: &mut String) {
     };
 }
 
-fn removal_lines(removal: &Removal, text: &mut String) {
+/// Longest time to the end of a removal that is told, in hours: thirty days.
+const HOURS_MAX: u64 = 30 * 24;
+
+fn removal_lines(removal: &Removal, vdev: Option<String>, text: &mut String) {
+    let name = vdev.unwrap_or_else(|| format!("vdev {}", removal.vdev));
     let copied = nicenum(removal.copied);
     let _ = match removal.state {
         2 => {
@@ -273,17 +279,20 @@ fn removal_lines(removal: &Removal, text: &mut String) {
                 time::ctime(removal.end)
             )
         }
-        3 => writeln!(
-            text,
-            "remove: Removal of vdev {} canceled on {}",
-            removal.vdev,
-            time::ctime(removal.end)
-        ),
+        3 => writeln!(text, "remove: Removal of {name} canceled on {}", time::ctime(removal.end)),
         1 => {
             let started = time::ctime(removal.start);
-            let _ = writeln!(text, "remove: Evacuation of vdev {} in progress since {started}", removal.vdev);
+            let _ = writeln!(text, "remove: Evacuation of {name} in progress since {started}");
             let share = removal.copied as f64 * 100.0 / removal.to_copy.max(1) as f64;
-            writeln!(text, "\t{copied} copied out of {}, {share:.2}% done", nicenum(removal.to_copy))
+            let elapsed = time::now().saturating_sub(removal.start).max(1);
+            let rate = (removal.copied / elapsed).max(1);
+            let minutes = removal.to_copy.saturating_sub(removal.copied) / rate / 60;
+            let (total, at) = (nicenum(removal.to_copy), nicenum(rate));
+            let _ = write!(text, "\t{copied} copied out of {total} at {at}/s, {share:.2}% done");
+            match minutes / 60 {
+                hours @ ..HOURS_MAX => writeln!(text, ", {hours}h{}m to go", minutes % 60),
+                _ => writeln!(text, ", (copy is slow, no estimated time)"),
+            }
         }
         _ => Ok(()),
     };

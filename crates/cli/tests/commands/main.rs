@@ -24,6 +24,7 @@ mod protected;
 mod raw_streams;
 mod readme;
 mod receiving;
+mod removing;
 mod replicate;
 mod sending;
 mod tour;

@@ -80,6 +80,24 @@ fn disks_that_only_say_that_they_flush_are_found_out() {
     }
 }
 
+/// A vdev is removed while the files change; the removal goes on after every cut.
+#[test]
+fn removals_go_on_after_a_cut() {
+    for (layout, seed) in [("remove:stripe", 1), ("remove:mirrors", 2)] {
+        let series = Series {
+            subject: layout.parse().expect("a layout"),
+            seed,
+            steps: 50,
+            one_in: 23,
+            deep_one_in: 1,
+            only: None,
+            lying: false,
+        };
+        let cuts = cut_everywhere(series).unwrap_or_else(|broken| panic!("{broken}")).cuts;
+        assert!(cuts > 8, "{layout}: {cuts} cuts");
+    }
+}
+
 /// Disks are removed, returned, scrubbed and resilvered.
 #[test]
 fn scans_go_on_after_a_cut() {

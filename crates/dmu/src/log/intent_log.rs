@@ -151,6 +151,13 @@ impl IntentLog {
         self.queue().forget(object);
     }
 
+    /// Begins a new chain: the blocks of the present one are freed when their records are in txgs on disk. Called
+    /// when the vdev that has them is to leave the pool.
+    pub fn restart(&self) {
+        let _writer = lock(&self.writer);
+        self.give_up();
+    }
+
     /// In syncing context, before the set is written: frees the blocks that are no longer needed and stores
     /// the head of the chain in the set.
     pub fn sync(&self, tx: &SyncTx) {

@@ -174,7 +174,7 @@ impl IntentLog {
     }
 
     /// Abandons the chain after its end was lost: a new one begins when its blocks are no longer needed.
-    fn give_up(&self) {
+    pub(super) fn give_up(&self) {
         let mut chain = lock(&self.chain);
         if let Some((bp, allocated)) = chain.current.take() {
             // Unwritten, but freed like the others, when its txg is on disk.

@@ -241,7 +241,10 @@ impl Bpobj {
     }
 
     /// Frees a list and all lists below it. The blocks in it are not freed.
-    pub(crate) fn free(m: MosTx<'_>, id: ObjectId) -> Result<(), DslError> {
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read or changed: the txg must not end then.
+    pub fn free(m: MosTx<'_>, id: ObjectId) -> Result<(), DslError> {
         let mut seen = HashSet::from([id]);
         let mut stack = vec![id];
         while let Some(id) = stack.pop() {

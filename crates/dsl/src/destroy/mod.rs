@@ -10,6 +10,7 @@ mod tests;
 
 use crate::block_space::{Delta, Space};
 use crate::bookmark::Bookmark;
+use crate::bpobj::Bpobj;
 use crate::charge::{self, Charge};
 use crate::dataset::Dataset;
 use crate::deadlist::Deadlist;
@@ -221,14 +222,34 @@ fn free_own_blocks(m: MosTx<'_>, link: &Link) -> Result<(), DslError> {
     charge::charge_free(m, freed.into())
 }
 
+/// Places on removed vdevs that blocks of the next dataset had before these were remapped: those that only the
+/// snapshot still names are obsolete; what its own list has goes to the next.
 fn merge_remap_deadlist(m: MosTx<'_>, link: &Link) -> Result<(), DslError> {
     let list_of =
         |id| zapify::get(m, id, names::dataset::REMAP_DEADLIST).map(|list| list.filter(|list| *list != 0));
-    match (list_of(link.id)?, list_of(link.next)?) {
+    let (own, next) = (list_of(link.id)?, list_of(link.next)?);
+    if let Some(next) = next {
+        Deadlist::move_range(m, ObjectId(next), link.phys.prev_snap_txg, obsolete_bpobj(m)?)?;
+    }
+    match (own, next) {
         (None, _) => Ok(()),
-        (Some(own), Some(next)) => Deadlist::merge(m, ObjectId(next), ObjectId(own)),
+        (Some(own), Some(next)) => {
+            Deadlist::merge(m, ObjectId(next), ObjectId(own))?;
+            m.features.decr(m, "obsolete_counts")
+        }
         (Some(own), None) => zapify::set(m, link.next, names::dataset::REMAP_DEADLIST, own),
     }
+}
+
+/// The list of places on removed vdevs that have become obsolete; created if there is none.
+fn obsolete_bpobj(m: MosTx<'_>) -> Result<ObjectId, DslError> {
+    if let Some(id) = m.entry(names::directory::OBSOLETE_BPOBJ)? {
+        return Ok(id);
+    }
+    let id = Bpobj::create(m, 0)?;
+    m.set_entry(names::directory::OBSOLETE_BPOBJ, id.0)?;
+    m.features.incr(m, "obsolete_counts")?;
+    Ok(id)
 }
 
 /// Removes the snapshot's key from the deadlists of the clones that descend from later datasets of the chain,
@@ -354,6 +375,7 @@ pub(crate) fn destroy_head(
     }
     if let Some(list) = zapify::get(m, head, names::dataset::REMAP_DEADLIST)?.filter(|list| *list != 0) {
         Deadlist::free(m, ObjectId(list))?;
+        m.features.decr(m, "obsolete_counts")?;
     }
     if let Some(origin) = phys.prev_snap {
         let from = m.dataset(origin)?;

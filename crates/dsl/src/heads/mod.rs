@@ -168,6 +168,13 @@ impl Heads {
         Dsl::with_keyring(mos, root_dir, &self.pool_name, Arc::clone(&self.keyring))
     }
 
+    /// Makes the intent logs of all open heads begin new chains, so that none stays on a vdev that takes no new
+    /// blocks.
+    pub fn restart_logs(&self) {
+        let heads: Vec<Arc<Head>> = lock(&self.open).values().cloned().collect();
+        heads.iter().for_each(|head| head.log.restart());
+    }
+
     /// Name of the pool.
     pub fn pool_name(&self) -> &str {
         &self.pool_name

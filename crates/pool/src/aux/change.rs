@@ -45,6 +45,14 @@ impl AuxKind {
         }
     }
 
+    /// The word of the history.
+    fn word(self) -> &'static str {
+        match self {
+            AuxKind::Spare => "spare",
+            AuxKind::Cache => "l2cache",
+        }
+    }
+
     fn state(self) -> PoolState {
         match self {
             AuxKind::Spare => PoolState::Spare,
@@ -178,10 +186,16 @@ impl LivePool {
             for kind in [AuxKind::Spare, AuxKind::Cache] {
                 let mut list = entries(ctx.m(), kind)?;
                 let before = list.len();
+                let is_it = |entry: &&NvList| entry.u64(names::config::GUID) == Some(guid.0);
+                let found = list.iter().find(is_it).and_then(|entry| entry.str(names::config::PATH));
+                let path = found.unwrap_or_default().to_owned();
                 list.retain(|entry| entry.u64(names::config::GUID) != Some(guid.0));
                 if list.len() != before {
                     write(ctx.m(), kind, list)?;
                     lock(&pool.pool.aux).remove(&guid);
+                    let text = format!("{} vdev ({}) {path}", pool.pool.name(), kind.word());
+                    ctx.note("vdev remove", None, text);
+                    pool.pool.events().sysevent("vdev_remove_aux", event(guid, &path));
                     is_removed = true;
                 }
             }
@@ -212,6 +226,14 @@ impl LivePool {
 pub(crate) fn aux_label(kind: AuxKind, config: &PoolConfig, node: &VdevNode) -> NvList {
     let (state, vdev_tree, raw) = (kind.state(), node.clone(), NvList::new());
     PoolConfig { state, vdev_tree, raw, ..config.clone() }.to_nvlist(ConfigForm::Label)
+}
+
+/// What an event says about a device that has left its list.
+fn event(guid: VdevGuid, path: &str) -> NvList {
+    let mut extra = NvList::new();
+    extra.push("vdev_guid", guid.0);
+    extra.push("vdev_path", path);
+    extra
 }
 
 /// The list in stored form.

@@ -27,7 +27,7 @@ use crate::scan::recorded::Expansion;
 use crate::space_maps::{SpaceBook, known_tops};
 use crate::status::FailMode;
 use crate::view::Pool;
-use crate::{assemble, missing};
+use crate::{assemble, indirect, missing};
 use crate::{claim, diagnosis, resume_unfinished as leftovers, scan, vdev_zaps};
 use dmu::{KeyState, Limits, LiveSet, Store, Txgs};
 use dsl::brt::Brt;
@@ -55,10 +55,8 @@ use zio::alloc::Allocator;
 /// Version of pools that can be written.
 const VERSION_FEATURES: u64 = 5000;
 /// Features that prevent writing while they are active, each with the reason.
-const UNWRITTEN: [(&str, &str); 6] = [
+const UNWRITTEN: [(&str, &str); 4] = [
     ("draid", "it has a dRAID vdev"),
-    ("device_removal", "a vdev was removed from it"),
-    ("obsolete_counts", "a vdev was removed from it"),
     ("device_rebuild", "a device is being rebuilt"),
     ("dynamic_gang_header", "it has large gang headers"),
     ("physical_rewrite", "it has rewritten blocks"),
@@ -156,9 +154,7 @@ fn firm_refusal(pool: &Pool) -> Result<Option<WriteRefusal>, PoolError> {
 fn refused_vdev(node: &VdevNode) -> Option<&'static str> {
     match node.kind {
         VdevKind::Draid | VdevKind::DistributedSpare => Some("it has a dRAID vdev"),
-        VdevKind::Indirect => Some("a vdev was removed from it"),
         VdevKind::Log | VdevKind::L2cache => Some("its configuration is of an old form"),
-        _ if node.removing => Some("a vdev is being removed from it"),
         _ if node.raidz_expanding => Some("a raidz expansion is under way"),
         _ => None,
     }
@@ -328,6 +324,9 @@ impl LivePool {
         }
         // A replacement whose resilver has ended before the pool was closed.
         self.release_replaced()?;
+        if let Some(phys) = pool.removal()? {
+            self.resume_removal(phys);
+        }
         let newest = *lock(&newest);
         while self.txgs.synced_txg() < newest {
             self.sync_here()?;
@@ -421,6 +420,7 @@ fn assemble(
     config.hostname = opts.host.stored_name();
     let tree = VdevTree::open(&config.vdev_tree, devices, uberblock.reflow)?;
     missing::load(pool.mos(), &tree);
+    indirect::load(pool.mos(), pool.directory(), &tree)?;
     let zio = Arc::new(Zio::new(Arc::clone(&tree)));
     if let Some(salt) = open::salt(pool.directory())? {
         zio.set_salt(salt);

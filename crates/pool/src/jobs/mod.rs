@@ -1,8 +1,8 @@
 //! Background jobs of a pool: long work that runs while the pool is in use and continues after it was closed
 //! and opened again.
 //!
-//! A job ([`Job`]) has a position on disk and advances in slices. Scrubs and resilvers (`scan`) are the first
-//! job; removal, expansion, rebuild, trim and initialize are to follow. The runner ([`Jobs`]) gives slices to
+//! A job ([`Job`]) has a position on disk and advances in slices: scrubs and resilvers (`scan`), the removal of a
+//! vdev (`removal`); expansion, rebuild, trim and initialize are to follow. The runner ([`Jobs`]) gives slices to
 //! the active jobs, saves their positions, and holds back frees that would disturb a slice. It does not
 //! depend on the pool: the type `P` is passed through to the jobs.
 //!

@@ -158,10 +158,13 @@ impl LivePool {
     fn begin_resilver(&self) -> Result<(), PoolError> {
         let missed = self.lacking();
         self.reach_missed(&missed)?;
+        // What a removal has copied is younger than the blocks in it.
+        let has_moved = self.tree().tops().any(|(vdev, _)| self.tree().indirect(vdev).is_some());
         let oldest = missed
             .iter()
             .filter_map(|leaf| self.tree().dtl(*leaf).iter().next().map(|range| range.start))
-            .min();
+            .min()
+            .filter(|_| !has_moved);
         let active = lock(&self.scans.run).as_ref().map(|run| run.phys.func);
         if let Some(func) = active {
             let is_scrub = func == ScanFunc::Scrub;

@@ -175,6 +175,11 @@ fn slop(size: u64, embedded_log: u64) -> u64 {
     slop.max(SLOP_MIN.min(size / 2))
 }
 
+/// Slop space of a pool of `size` bytes.
+pub(crate) fn slop_of(size: u64) -> u64 {
+    slop(size, 0)
+}
+
 /// Space of the root directory: the deflated size of the normal class, plus the savings of sharing, minus the
 /// bytes that the checkpoint holds.
 ///
@@ -187,7 +192,8 @@ pub(crate) fn root_space(
 ) -> Result<PoolSpace, PoolError> {
     let (mut size, mut embedded, mut checkpoint) = (0_u64, 0_u64, 0_u64);
     for (vdev, node) in tree.tops() {
-        if class_of(mos, node)? != Class::Normal || !holds_data(node) {
+        // What is on a vdev that is being removed must find space on the others.
+        if class_of(mos, node)? != Class::Normal || !holds_data(node) || node.removing {
             continue;
         }
         size = size.saturating_add(deflated(tree, vdev, size_of(tree, vdev, node)));

@@ -192,6 +192,20 @@ impl SpaceBook {
         Ok(())
     }
 
+    /// Frees the maps of a top-level vdev that leaves the pool. What the logs have about it is skipped from now on.
+    pub(crate) fn remove_top(&self, m: MosTx<'_>, vdev: VdevId) -> Result<(), PoolError> {
+        let Some(top) = self.lock().tops.remove(&vdev) else { return Ok(()) };
+        for id in top.maps.iter().filter_map(|map| map.object) {
+            MapWriter::free(m, id)?;
+        }
+        m.free(top.array)?;
+        if top.unflushed != ObjectId(0) {
+            m.free(top.unflushed)?;
+            m.zap(top.zap)?.remove(names::top_vdev::UNFLUSHED_TXGS.as_bytes())?;
+        }
+        Ok(())
+    }
+
     /// Adopts the vdev ZAPs of the configuration.
     pub(crate) fn renew_zaps(&self, root: &VdevNode) {
         let mut book = self.lock();

@@ -10,6 +10,7 @@ mod live;
 mod long_destroy;
 mod open;
 mod properties;
+mod removal;
 mod shared_blocks;
 mod sums;
 mod support;

@@ -65,6 +65,13 @@ impl Files {
         std::fs::rename(&self.paths[which], self.aside(which)).unwrap();
     }
 
+    /// Overwrites a range of a file, behind the back of the pool.
+    pub(crate) fn damage(&self, which: usize, range: Range<u64>) {
+        let file = std::fs::OpenOptions::new().write(true).open(&self.paths[which]).unwrap();
+        let noise = vec![0xa5; (range.end - range.start) as usize];
+        std::os::unix::fs::FileExt::write_all_at(&file, &noise, range.start).unwrap();
+    }
+
     /// Restores a hidden file.
     pub(crate) fn show(&self, which: usize) {
         std::fs::rename(self.aside(which), &self.paths[which]).unwrap();

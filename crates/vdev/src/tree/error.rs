@@ -157,6 +157,14 @@ pub enum VdevError {
         /// Why the vdev cannot be written.
         obstacle: WriteObstacle,
     },
+    /// The leaves of a vdev that is being removed have more different contents than the new place has leaves.
+    #[error("vdev {vdev}: more different contents than leaves at {offset}")]
+    TooManyVersions {
+        /// Number of the top-level vdev that would take them.
+        vdev: VdevId,
+        /// First byte of the range in its allocatable space.
+        offset: AllocOffset,
+    },
     /// The parameters of a dRAID are not possible.
     #[error(transparent)]
     Draid(#[from] DraidError),

@@ -11,14 +11,14 @@ use super::copies::{Pull, Source, pull_all};
 use super::error::{MappingFault, VdevError};
 use super::leaf::Trust;
 use super::node::{Body, DEPTH_MAX, VdevTree};
-use format::{AllocOffset, DeviceOffset, Psize};
+use format::{AllocOffset, DeviceOffset, Psize, VdevId};
 
 /// A piece of a block on an existing vdev.
 #[derive(Debug, Clone, Copy)]
-struct Segment {
-    at: Extent,
+pub(super) struct Segment {
+    pub(super) at: Extent,
     /// First byte in the block.
-    start: usize,
+    pub(super) start: usize,
 }
 
 impl VdevTree {
@@ -36,6 +36,18 @@ impl VdevTree {
             Ok(loaded) => loaded.combine(at.psize.0 as usize, how),
             Err(error) => failed(error),
         }
+    }
+
+    /// The pieces of a block on existing vdevs: one for a block of a vdev that was not removed.
+    pub(super) fn segments(&self, at: &Extent) -> Result<Vec<Segment>, VdevError> {
+        let mut segments = Vec::new();
+        self.resolve(at, 0, 0, &mut segments)?;
+        Ok(segments)
+    }
+
+    /// Whether a top-level vdev was removed.
+    pub(super) fn is_removed(&self, vdev: VdevId) -> bool {
+        self.find_top(vdev).is_ok_and(|top| matches!(top.vdev.body, Body::Indirect))
     }
 
     /// Translates a range of a removed vdev to existing vdevs, through any number of removals.

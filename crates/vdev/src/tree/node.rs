@@ -147,18 +147,19 @@ impl VdevTree {
         }
     }
 
-    /// Sets the mapping of a removed vdev. Ignored for other vdevs.
+    /// Like [`VdevTree::set_mapping`].
     pub fn set_indirect(&self, vdev: VdevId, mapping: IndirectMapping) {
         self.set_mapping(vdev, Arc::new(mapping));
     }
 
-    pub(super) fn set_mapping(&self, vdev: VdevId, mapping: Arc<IndirectMapping>) {
+    /// Sets the mapping of a removed vdev, or of one that is being removed: the copies made so far.
+    pub fn set_mapping(&self, vdev: VdevId, mapping: Arc<IndirectMapping>) {
         if let Some(top) = self.tops.get(vdev.0 as usize) {
             *write(&top.indirect) = Some(mapping);
         }
     }
 
-    /// The mapping of a removed vdev; `None` until it is set.
+    /// The mapping of a removed vdev, or of one that is being removed; `None` until it is set.
     pub fn indirect(&self, vdev: VdevId) -> Option<Arc<IndirectMapping>> {
         let top = self.tops.get(vdev.0 as usize)?;
         read(&top.indirect).clone()

@@ -5,10 +5,11 @@
 
 use super::block::{Extent, Fault, FaultKind};
 use super::error::VdevError;
+use super::indirect::Segment;
 use super::leaf::{Leaf, LeafState, Trust};
 use super::node::VdevTree;
 use super::write::Write;
-use format::{Txg, VdevGuid, VdevId};
+use format::{Psize, Txg, VdevGuid, VdevId};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
@@ -21,8 +22,34 @@ impl VdevTree {
             faults.iter().filter(|fault| fault.kind != FaultKind::Missing).map(|fault| fault.leaf).collect();
         if !wrong.is_empty() {
             // The result is not needed: the other leaves were judged by the read.
-            self.write_to(&[Write { at: *at, data }], &|leaf| wrong.contains(&leaf.guid), true);
+            let writes = self.pieces(at, data).unwrap_or_default();
+            self.write_to(&writes, &|leaf| wrong.contains(&leaf.guid), true);
         }
+    }
+
+    /// The writes of a block to where it is now: several for a block of a removed vdev.
+    fn pieces<'d>(&self, at: &Extent, data: &'d [u8]) -> Result<Vec<Write<'d>>, VdevError> {
+        let part = |segment: &Segment| {
+            let end = segment.start + segment.at.psize.0 as usize;
+            Write { at: segment.at, data: data.get(segment.start..end).unwrap_or_default() }
+        };
+        Ok(self.places(at)?.iter().map(part).collect())
+    }
+
+    /// The pieces of a block where it is now; for a block of a vdev that is being removed, those of its copies
+    /// too.
+    fn places(&self, at: &Extent) -> Result<Vec<Segment>, VdevError> {
+        let mut all = self.segments(at)?;
+        if self.is_removed(at.vdev) {
+            return Ok(all);
+        }
+        let Some(copies) = self.indirect(at.vdev) else { return Ok(all) };
+        for part in copies.parts(at.offset, at.psize.0) {
+            let birth = copies.birth(part.src).unwrap_or(at.birth);
+            let copy = Extent { vdev: part.dst.vdev, offset: part.dst.offset, psize: Psize(part.len), birth };
+            all.push(Segment { at: copy, start: (part.src.0 - at.offset.0) as usize });
+        }
+        Ok(all)
     }
 
     /// Writes a verified block to its leaves that are in service and lack it, as a resilver does. The txg
@@ -31,14 +58,26 @@ impl VdevTree {
     /// # Errors
     /// [`VdevError`] if the block cannot be written at all, or a leaf that lacks it did not take it.
     pub fn resilver(&self, at: &Extent, data: &[u8]) -> Result<(), VdevError> {
+        for piece in self.pieces(at, data)? {
+            self.resilver_piece(piece)?;
+        }
+        Ok(())
+    }
+
+    fn resilver_piece(&self, piece: Write<'_>) -> Result<(), VdevError> {
+        let at = piece.at;
         let is_stale = |leaf: &Leaf| leaf.trust(at.birth) == Trust::Stale;
-        let write = [Write { at: *at, data }];
-        let written = self.write_to(&write, &is_stale, true);
+        let written = self.write_to(&[piece], &is_stale, true);
         match written.results.into_iter().next() {
             Some(Err(error)) if !matches!(error, VdevError::NotWritten { .. }) => Err(error),
             _ if written.is_complete => Ok(()),
             _ => Err(VdevError::NotWritten { vdev: at.vdev }),
         }
+    }
+
+    /// Whether a leaf in service lacks part of a block, so that [`VdevTree::resilver`] would write.
+    pub fn lacks_part(&self, at: &Extent) -> bool {
+        self.places(at).is_ok_and(|segments| segments.iter().any(|s| self.lacks(s.at.vdev, s.at.birth)))
     }
 
     /// Whether a leaf in service lacks blocks born in this txg on this vdev, so that [`VdevTree::resilver`]

@@ -591,6 +591,21 @@ impl Metaslab {
         Ok(space)
     }
 
+    /// The ranges that are in use, with all changes of running txgs.
+    pub(super) fn in_use(&self, place: &MetaslabContext<'_>) -> Result<RangeSet, LoadError> {
+        let mut body = self.load(place)?;
+        body.loaded().settle();
+        self.tell(&body);
+        let mut space = RangeSet::new();
+        space.insert(self.start..self.start + self.size);
+        let mut remove = |run: Run| {
+            space.remove(self.offset(run.0)..self.offset(run.0) + self.bytes(run.1));
+        };
+        body.loaded().tree.iter().for_each(&mut remove);
+        body.deferred.iter().flat_map(|(_, runs)| runs.iter()).for_each(&mut remove);
+        Ok(space)
+    }
+
     /// Adds the free segments to `counts`, by the power of two of their bytes; deferred segments and rests of
     /// windows count separately.
     pub(super) fn count_segments(

@@ -513,6 +513,15 @@ impl Allocator {
             .unwrap_or(Ok(RangeSet::new()))
     }
 
+    /// The ranges of a metaslab that are in use, with all changes of running txgs. In bytes of the vdev.
+    ///
+    /// # Errors
+    /// [`AllocError`] if there is no such metaslab, or it cannot be loaded.
+    pub fn in_use(&self, vdev: VdevId, metaslab: u64) -> Result<RangeSet, AllocError> {
+        self.at_index(vdev, metaslab, |m, place| m.in_use(place).map_err(|e| load_error(place, e)))
+            .unwrap_or(Ok(RangeSet::new()))
+    }
+
     /// Numbers of free segments of a metaslab as a space map's histogram has them (docs/on-disk/15-space.md,
     /// section 2): a hint, from the present state in memory.
     ///

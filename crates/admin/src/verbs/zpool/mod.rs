@@ -13,8 +13,8 @@ mod read_refusal;
 mod refusal;
 
 pub mod add;
-pub mod checkpoint;
 pub mod attach;
+pub mod checkpoint;
 pub mod clear;
 pub mod create;
 pub mod destroy;
@@ -31,6 +31,7 @@ pub mod list;
 pub mod offline;
 pub mod online;
 pub mod reguid;
+pub mod remove;
 pub mod reopen;
 pub mod replace;
 pub mod resilver;

@@ -36,6 +36,12 @@ pub enum Action {
     Expand,
     /// Give a pool another guid.
     Reguid,
+    /// Remove a device.
+    Remove,
+    /// Cancel the removal of a device.
+    CancelRemoval,
+    /// Tell how much memory the mapping of a device would take.
+    IndirectSize,
     /// Open the devices of a pool again.
     Reopen,
     /// Replace a device.
@@ -115,6 +121,9 @@ impl Action {
             Action::Online => format!("cannot online {target}"),
             Action::Expand => format!("cannot expand {target}"),
             Action::Reguid => format!("cannot reguid '{target}'"),
+            Action::Remove => format!("cannot remove {target}"),
+            Action::CancelRemoval => "cannot cancel removal".to_owned(),
+            Action::IndirectSize => format!("cannot determine indirect size of {target}"),
             Action::Reopen => format!("cannot reopen {target}"),
             Action::Resilver => format!("cannot restart resilver {target}"),
             Action::Scrub => format!("cannot scrub {target}"),
