@@ -99,7 +99,15 @@ impl LivePool {
         if top.kind == VdevKind::Indirect {
             return Err(RemoveRefusal::NoDevice);
         }
+        if self.features.is_active("zpool_checkpoint") {
+            return Err(RemoveRefusal::Checkpoint);
+        }
         if top.is_log { self.remove_log(&top) } else { self.start_removal(&top) }
+    }
+
+    /// Whether a vdev is being removed: no checkpoint is made then.
+    pub fn is_removing(&self) -> bool {
+        self.removals.running().is_some()
     }
 
     /// Removes a spare or cache device.
