@@ -137,6 +137,9 @@ impl LivePool {
 
     /// Makes the checkpoint at which the pool was opened its newest state, with the number `txg`: everything later is
     /// gone from then on. Nothing may have been allocated before.
+    ///
+    /// Leaves that lack data keep their labels until the first txg records what they lack: after a crash in between, their
+    /// old uberblocks tell it again.
     pub(crate) fn go_back(&self, txg: Txg) -> Result<(), PoolError> {
         let mut state = lock(&self.state);
         let uberblock = Uberblock { txg, timestamp: self.env.clock().wall().as_secs(), ..state.uberblock };
@@ -146,6 +149,7 @@ impl LivePool {
             config: &state.config,
             uberblock: &uberblock,
             dirty: &dirty,
+            skip: &self.lacking(),
             turn: self.env.random(),
             waits: &|_| false,
         }

@@ -68,7 +68,7 @@ pub(crate) fn find(pool: &LivePool, view: &Pool, give_up: bool) -> Result<Left, 
         let head = pool.heads.open(dataset.id())?;
         let checked = match checkpoint {
             Txg(0) => log::check(&head.set).map(|_| LogFate::Claimed),
-            checkpoint => blocks_of(pool, checkpoint, dataset.id(), &header).map(LogFate::Dropped),
+            checkpoint => blocks_of(pool, checkpoint, dataset.id(), &header).map(LogFate::GivenUp),
         };
         match checked {
             Ok(what) => {
@@ -80,7 +80,10 @@ pub(crate) fn find(pool: &LivePool, view: &Pool, give_up: bool) -> Result<Left, 
             Err(error) if give_up => {
                 pool.events.ereport("log_replay", &pool.tree(), None, NvList::new());
                 tracing::warn!(dataset = dataset.name(), %error, "its intent log is given up");
-                claims.push(Claim { head, what: LogFate::Lost });
+                // Where the first block leads to cannot be read.
+                let synced = if checkpoint == Txg(0) { view.txg() } else { checkpoint };
+                let first = (header.log.physical_birth() <= synced).then_some(header.log);
+                claims.push(Claim { head, what: LogFate::GivenUp(first.into_iter().collect()) });
             }
             Err(error) => {
                 pool.events.ereport("log_replay", &pool.tree(), None, NvList::new());
@@ -138,12 +141,8 @@ pub(crate) fn run(pool: &LivePool, m: MosTx<'_>, claims: &[Claim], synced: Txg) 
     let mut newest = Txg(0);
     for claim in claims {
         let set = &claim.head.set;
-        let dropped: &[BlockPtr] = match &claim.what {
-            LogFate::Claimed | LogFate::Lost => &[],
-            LogFate::Dropped(blocks) => blocks,
-        };
-        dropped.iter().try_for_each(|bp| pool.zio.free(bp, m.tx))?;
-        if !matches!(claim.what, LogFate::Claimed) {
+        if let LogFate::GivenUp(blocks) = &claim.what {
+            blocks.iter().try_for_each(|bp| pool.zio.free(bp, m.tx))?;
             set.set_zil_header(ZilHeader::default(), m.tx);
             continue;
         }

@@ -32,6 +32,8 @@ pub(crate) struct Commit<'a> {
     pub(crate) uberblock: &'a Uberblock,
     /// Top-level vdevs whose labels change.
     pub(crate) dirty: &'a BTreeSet<VdevId>,
+    /// Leaves that are left as they are.
+    pub(crate) skip: &'a [VdevGuid],
     /// A random number that selects the vdevs which get the uberblock, if not all do.
     pub(crate) turn: u64,
     /// Waits until a failed step may be repeated; returns false if it never may.
@@ -95,7 +97,7 @@ impl Commit<'_> {
             if !wanted(vdev) {
                 continue;
             }
-            for leaf in writable_leaves(top) {
+            for leaf in writable_leaves(top).filter(|leaf| !self.skip.contains(&leaf.guid)) {
                 if let Some(device) = tree.device(leaf.guid) {
                     let ashift = top.ashift.unwrap_or(Ashift(9));
                     let guid = leaf.guid;

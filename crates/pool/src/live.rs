@@ -159,10 +159,8 @@ pub(crate) struct Claim {
 pub(crate) enum LogFate {
     /// It is claimed, and replayed later.
     Claimed,
-    /// It cannot be read and was given up.
-    Lost,
-    /// The pool went back to a checkpoint, whose space maps have these blocks of the log.
-    Dropped(Vec<BlockPtr>),
+    /// It is given up: it cannot be read, or the pool has gone back to a checkpoint. These blocks of it are allocated.
+    GivenUp(Vec<BlockPtr>),
 }
 
 /// A task that waits for its txg.

@@ -276,6 +276,7 @@ impl<'a> TxgSync<'a> {
             config: &self.state.config,
             uberblock: &uberblock,
             dirty: &self.state.dirty,
+            skip: &[],
             turn: self.pool.env.random(),
             waits: &|error| self.pool.wait_out(&chain(error)),
         };

@@ -200,15 +200,21 @@ impl LivePool {
         let newest = group.uberblocks().first().map_or(pool.txg(), |(ub, _)| ub.txg.max(pool.txg()));
         let newest = if goes_back { Txg(newest.0 + 1) } else { newest };
         let live = assemble(&pool, &devices, newest, opts, env, hold)?;
+        let reference = match group.uberblocks().first() {
+            Some((newest, _)) if goes_back => **newest,
+            _ => live.uberblock(),
+        };
+        live.note_stale(group, &reference);
+        // Nothing is written before all that could refuse the pool has been looked at.
+        let left = claim::find(&live, &pool, opts.open.allow_missing_logs)?;
         if goes_back {
             live.go_back(newest)?;
         }
-        live.note_stale(group);
         live.note_unknown();
         live.events.opened(&live.tree());
         live.name_devices(group);
         *lock(&live.aux) = held;
-        live.first_txgs(&pool, opts)?;
+        live.first_txgs(&pool, left)?;
         if !opts.hold {
             live.relabel_spares()?;
         }
@@ -221,9 +227,9 @@ impl LivePool {
 
     /// Marks leaves that may have missed writes. All leaves of a top-level vdev get the same uberblocks. A
     /// leaf without the last one is an earlier copy, or the power failed in between: it may also lack other
-    /// writes since its newest uberblock.
-    fn note_stale(&self, group: &Group<'_>) {
-        let (tree, uberblock) = (self.tree(), self.uberblock());
+    /// writes since its newest uberblock. `uberblock` is the newest one of the pool.
+    fn note_stale(&self, group: &Group<'_>, uberblock: &Uberblock) {
+        let tree = self.tree();
         let status = tree.status();
         for top in &tree.config().children {
             let slots = ring_slots(top.ashift.unwrap_or(Ashift(9)));
@@ -286,8 +292,8 @@ impl LivePool {
     }
 
     /// Writes the first txgs: claims, and the changes of an import.
-    fn first_txgs(&self, pool: &Pool, opts: &ImportOptions) -> Result<(), PoolError> {
-        let claim::Left { claims, partial } = claim::find(self, pool, opts.open.allow_missing_logs)?;
+    fn first_txgs(&self, pool: &Pool, left: claim::Left) -> Result<(), PoolError> {
+        let claim::Left { claims, partial } = left;
         {
             let mut state = lock(&self.state);
             state.is_forced = true;
