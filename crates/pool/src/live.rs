@@ -43,7 +43,7 @@ use dmu::{LiveSet, TxError, Txgs};
 use dsl::DslError;
 use dsl::brt::Brt;
 use dsl::{Caller, FeatureCounts, Head, Heads, TaskCtx};
-use format::config::PoolConfig;
+use format::config::{PoolConfig, VdevNode};
 use format::uberblock::Uberblock;
 use format::{BlockPtr, ObjectId, PoolGuid, Txg, VdevGuid, VdevId};
 use std::collections::{BTreeSet, HashMap};
@@ -400,9 +400,9 @@ impl LivePool {
     pub fn view(&self) -> Result<Arc<Pool>, PoolError> {
         let published = self.published();
         let mut view = lock(&published.view);
-        // Devices may have changed since. A txg that adds vdevs changes the tree before it is on disk: the MOS of
-        // the last txg has nothing about them.
-        let is_of_txg = |tree: &VdevTree| tree.top_count() == published.tree.top_count();
+        // Devices may have changed since. A txg in which vdevs join or leave changes the tree before it is on disk:
+        // the MOS of the last txg has nothing about them.
+        let is_of_txg = |tree: &VdevTree| has_same_vdevs(tree, &published.tree);
         let tree = Some(self.tree()).filter(|tree| is_of_txg(tree)).unwrap_or(Arc::clone(&published.tree));
         // A suspended pool cannot read a newer state.
         let is_new = |view: &Pool| Arc::ptr_eq(view.tree(), &tree) || self.suspended().is_some();
@@ -545,6 +545,12 @@ impl LivePool {
         let published = Published { config, uberblock, tree, view: Mutex::default() };
         *self.published.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(published);
     }
+}
+
+/// Whether two trees have the same vdevs, with the same ZAPs.
+fn has_same_vdevs(one: &VdevTree, other: &VdevTree) -> bool {
+    let facts = |node: &VdevNode| (node.guid, node.zap_top, node.zap_leaf, node.children.len());
+    one.config().walk().map(facts).eq(other.config().walk().map(facts))
 }
 
 /// The open pool's answers to its views.
