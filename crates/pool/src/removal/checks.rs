@@ -29,9 +29,6 @@ pub enum RemoveRefusal {
     /// The other vdevs have too little space.
     #[error("out of space")]
     NoSpace,
-    /// The pool has a checkpoint, or one is being discarded.
-    #[error("checkpoint exists")]
-    Checkpoint,
     /// The feature `device_removal` is not enabled.
     #[error("operation not supported on this type of pool")]
     NeedsFeature,

@@ -88,10 +88,10 @@ impl LivePool {
     /// # Errors
     /// [`RemoveRefusal`]: the pool is unchanged then.
     pub fn remove_device(&self, guid: VdevGuid) -> Result<(), RemoveRefusal> {
-        self.check_no_checkpoint()?;
         let config = self.config();
         let is_top = |node: &&VdevNode| node.guid == guid && guid != VdevGuid(0);
         let Some(top) = config.vdev_tree.children.iter().find(is_top).cloned() else {
+            self.check_no_checkpoint()?;
             return self.remove_other(guid);
         };
         let _driver = self.jobs.hold();
@@ -99,15 +99,7 @@ impl LivePool {
         if top.kind == VdevKind::Indirect {
             return Err(RemoveRefusal::NoDevice);
         }
-        if self.features.is_active("zpool_checkpoint") {
-            return Err(RemoveRefusal::Checkpoint);
-        }
         if top.is_log { self.remove_log(&top) } else { self.start_removal(&top) }
-    }
-
-    /// Whether a vdev is being removed: no checkpoint is made then.
-    pub fn is_removing(&self) -> bool {
-        self.removals.running().is_some()
     }
 
     /// Removes a spare or cache device.

@@ -301,3 +301,49 @@ fn a_checkpoint_made_while_others_write_is_whole() {
     pool.export(Leave::Exported).unwrap();
     judge(&files, "busy");
 }
+
+/// A side of a mirror is an older copy: it lacks what the other side has, also what the checkpoint references.
+#[test]
+fn a_side_that_lacks_data_is_remembered_when_going_back_is_cut() {
+    let disks: Vec<SimDisk> = (0..2).map(|n| SimDisk::new(SIZE, n)).collect();
+    let on = |disks: &[&SimDisk], power: &Arc<Power>, seed: u64| -> Vec<Arc<dyn Device>> {
+        disks.iter().map(|disk| Arc::new(disk.power_on(seed, Arc::clone(power))) as Arc<dyn Device>).collect()
+    };
+    let disks: Vec<Arc<SimDisk>> = disks.into_iter().map(Arc::new).collect();
+    let devices: Vec<Arc<dyn Device>> =
+        disks.iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect();
+    let pool = create(Layout::Mirror, &devices, 5);
+    (1..=8).for_each(|n| put(&pool, n).unwrap());
+    pool.export(Leave::Exported).unwrap();
+    let old = disks[1].power_on(1, Power::new());
+    let pool = import(&devices).unwrap();
+    (9..=12).for_each(|n| put(&pool, n).unwrap());
+    pool.make_checkpoint().unwrap();
+    (13..=20).for_each(|n| put(&pool, n).unwrap());
+    pool.export(Leave::Exported).unwrap();
+
+    let power = Power::new();
+    let sides = on(&[&disks[0], &old], &power, 1);
+    drop(import_as(&sides, &back()).unwrap());
+    let operations = power.operations();
+    for cut in 0..operations {
+        let power = Power::new();
+        let sides: Vec<Arc<SimDisk>> = [&*disks[0], &old]
+            .into_iter()
+            .map(|disk| Arc::new(disk.power_on(cut, Arc::clone(&power))))
+            .collect();
+        power.cut_after(cut);
+        let devices: Vec<Arc<dyn Device>> =
+            sides.iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect();
+        // The power may fail.
+        drop(import_as(&devices, &back()));
+        let sides = on(&[&sides[0], &sides[1]], &Power::new(), cut);
+        let pool = import(&sides).unwrap();
+        let found = newest(&pool);
+        pool.resilver_if_needed().unwrap();
+        pool.work_to_end().unwrap();
+        pool.export(Leave::Exported).unwrap();
+        let pool = import(&sides[1..]).unwrap();
+        assert_eq!(newest(&pool), found, "cut {cut}: of the older side alone");
+    }
+}
