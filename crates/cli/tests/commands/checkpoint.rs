@@ -62,3 +62,34 @@ fn going_back_gives_up_the_intent_log_of_the_checkpoint() {
     world.good("zpool export tank");
     testkit::assert_zdb_clean(&world.folder(), "tank");
 }
+
+/// The log device of a pool that goes back is gone: what it held is given up, and the space of its first block too.
+#[test]
+fn going_back_without_the_log_device_leaks_nothing() {
+    let Some(world) = World::new() else { return };
+    let log = world.path("log");
+    fs::File::create(&log).expect("made").set_len(128 << 20).expect("sparse");
+    world.good("zpool add -f tank log ~/log");
+    world.good("zfs create -o sync=always tank/a");
+    let file = world.path("alt/tank/a/file");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                fs::write(&file, "x".repeat(40_000)).expect("written");
+            }
+        });
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        world.good("zpool checkpoint tank");
+        done.store(true, Ordering::Relaxed);
+    });
+    world.good("zpool export tank");
+    fs::create_dir(world.path("aside")).expect("made");
+    fs::rename(&log, world.path("aside/log")).expect("moved");
+    world.good("zpool import -m -d ~ -R ~/alt --rewind-to-checkpoint tank");
+    world.good("zpool export tank");
+    fs::rename(world.path("aside/log"), &log).expect("moved");
+    world.good("zpool import -d ~ -R ~/alt tank");
+    world.good("zpool export tank");
+    testkit::assert_zdb_clean(&world.folder(), "tank");
+}
