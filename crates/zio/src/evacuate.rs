@@ -5,6 +5,7 @@ use crate::batch::Batch;
 use crate::layer::Zio;
 use crate::space::{Unflushed, Writer};
 use format::{BlockPtr, Dva, Psize, Txg};
+use std::ops::Range;
 use std::sync::Arc;
 use vdev::tree::{Extent, VdevError, Versions};
 
@@ -19,17 +20,19 @@ pub struct Move {
 
 impl Zio {
     /// Copies ranges in the sync of the txg `birth`. They are durable after [`Zio::flush_written`]. The call takes
-    /// the memory of all ranges, twice where they are on mirrors.
+    /// the memory of all ranges, twice where they are on mirrors. `gaps` are the parts of the ranges, ascending, that no
+    /// block uses: they become zeros, because sides of a mirror may have anything there.
     ///
     /// # Errors
     /// [`ZioError::Copy`] with the first range that cannot be read or written.
-    pub fn copy_ranges(&self, moves: &[Move], birth: Txg) -> Result<(), ZioError> {
+    pub fn copy_ranges(&self, moves: &[Move], gaps: &[Range<u64>], birth: Txg) -> Result<(), ZioError> {
         let Some(writer) = self.writer() else { return Err(ZioError::ReadOnly { bp: BlockPtr::HOLE }) };
         let source = |m: &Move| extent(&m.from, Txg(0));
         let ranges: Vec<Extent> = moves.iter().map(source).collect();
         let mut read = Vec::with_capacity(moves.len());
         for (one, versions) in moves.iter().zip(self.tree().read_versions(&ranges)) {
-            let versions = versions.map_err(|source| ZioError::Copy { from: one.from, source })?;
+            let mut versions = versions.map_err(|source| ZioError::Copy { from: one.from, source })?;
+            blank(&mut versions, &one.from, gaps);
             read.push((*one, versions));
         }
         let (plain, contested): (Vec<_>, Vec<_>) = read.into_iter().partition(|(_, v)| v.len() == 1);
@@ -93,6 +96,23 @@ impl Zio {
         writer.note_written(Unflushed { vdevs: [one.to.vdev].into(), since });
         written.map_err(|source| ZioError::Copy { from: one.from, source })
     }
+}
+
+/// Zeroes what is not in use in the versions of a range, and drops those that are equal then.
+fn blank(versions: &mut Versions, from: &Dva, gaps: &[Range<u64>]) {
+    let (start, end) = (from.offset.0, from.offset.0.saturating_add(from.asize.0));
+    let first = gaps.partition_point(|gap| gap.end <= start);
+    for gap in gaps.iter().skip(first).take_while(|gap| gap.start < end) {
+        let part = (gap.start.max(start) - start) as usize..(gap.end.min(end) - start) as usize;
+        versions.iter_mut().filter_map(|bytes| bytes.get_mut(part.clone())).for_each(|bytes| bytes.fill(0));
+    }
+    let mut distinct = Versions::new();
+    for bytes in versions.drain(..) {
+        if !distinct.contains(&bytes) {
+            distinct.push(bytes);
+        }
+    }
+    *versions = distinct;
 }
 
 fn extent(dva: &Dva, birth: Txg) -> Extent {

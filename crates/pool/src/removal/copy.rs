@@ -61,7 +61,7 @@ impl PoolTask<'_> {
             return Ok((run, true));
         }
         let class = class_of(space::class_of(&ctx.mos.view(), node)?);
-        let entries = copy(ctx, pool, vdev, class, &batch.segments)?;
+        let entries = copy(ctx, pool, vdev, class, &batch)?;
         mapping::append(ctx.m(), node, &before, &entries, ctx.txg())?;
         let extended: IndirectMapping = before.extended(vdev, &entries, ctx.txg())?;
         pool.tree().set_mapping(vdev, Arc::new(extended));
@@ -133,13 +133,14 @@ fn copy(
     pool: &LivePool,
     vdev: VdevId,
     class: AllocClass,
-    segments: &[Range<u64>],
+    batch: &Batch,
 ) -> Result<Vec<MapEntry>, PoolError> {
     let mut moves: Vec<Move> = Vec::new();
-    let copied = segments
+    let copied = batch
+        .segments
         .iter()
         .try_for_each(|segment| place(ctx, pool, vdev, class, segment, &mut moves))
-        .and_then(|()| Ok(pool.zio.copy_ranges(&moves, ctx.txg())?));
+        .and_then(|()| Ok(pool.zio.copy_ranges(&moves, &batch.gaps, ctx.txg())?));
     if let Err(error) = copied {
         for one in &moves {
             // If this fails the space is lost until the pool is next opened; the caller need not know.

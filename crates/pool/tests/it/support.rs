@@ -29,6 +29,14 @@ impl Files {
         Files { dir, paths }
     }
 
+    /// A vdev of one more file.
+    pub(crate) fn extra(&mut self, size: u64) -> TopSpec {
+        let path = self.dir.path().join(format!("d{}", self.paths.len()));
+        std::fs::File::create(&path).unwrap().set_len(size).unwrap();
+        self.paths.push(path);
+        self.top(Layout::Single, self.paths.len() - 1..self.paths.len())
+    }
+
     /// Copies of the images of a golden pool.
     pub(crate) fn copy_of(fixture: &testkit::Fixture) -> Files {
         let dir = tempfile::tempdir().unwrap();

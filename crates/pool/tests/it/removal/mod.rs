@@ -6,8 +6,8 @@ mod refusals;
 pub(crate) mod world;
 
 use self::world::{HEAD, World};
-use cenote_pool::Layout;
 use cenote_pool::space::Class;
+use cenote_pool::{Layout, NewSide, Purpose};
 use dsl::Cost;
 use format::ObjectId;
 
@@ -148,5 +148,27 @@ fn a_mirrored_log_becomes_a_hole() {
     world.churn(5);
     world = world.reopen(false);
     world.churn(5);
+    world.reopen(true);
+}
+
+/// A device that was attached has copies of blocks, and anything between them.
+#[test]
+fn sides_that_differ_where_nothing_is_in_use_are_one_version() {
+    let mut world = World::new(&[(Layout::Single, 1, Class::Normal)], 9);
+    let (side, target) = (world.files.extra(256 << 20), world.files.extra(256 << 20));
+    (0..200).for_each(|_| world.write(1));
+    world.pool.sync().unwrap();
+    for _ in 0..20 {
+        (0..10).for_each(|_| world.change());
+        world.pool.sync().unwrap();
+    }
+    let leaf = world.guid(0);
+    world.pool.attach(leaf, NewSide::Device(side.leaves[0].clone()), Purpose::Mirror).unwrap();
+    world.pool.work_to_end().unwrap();
+    world.pool.add(vec![target]).unwrap();
+    world.pool.remove_device(world.guid(0)).unwrap();
+    world.pool.remove_to_end().unwrap();
+    world = world.reopen(false);
+    assert!(world.pool.view().unwrap().removal().unwrap().is_some_and(|phys| phys.copied == phys.to_copy));
     world.reopen(true);
 }
