@@ -6,6 +6,7 @@ use crate::error::PoolError;
 use crate::expand::Grow;
 use crate::live::{LivePool, State};
 use crate::out_of_service::Offline;
+use crate::tree_change::DeviceSwap;
 use crate::vdev_shape;
 use format::VdevGuid;
 use format::config::{VdevKind, VdevNode};
@@ -76,6 +77,19 @@ impl LivePool {
         self.resilver_if_needed()?;
         self.release_idle()?;
         Ok(self.tree().status().find(leaf).map(|leaf| leaf.state))
+    }
+
+    /// Closes the device of a leaf that is out of service, so that it can be used for another one. Has no effect on other
+    /// leaves. The leaf gets its device back when it comes online.
+    ///
+    /// # Errors
+    /// [`PoolError::Vdev`] if the other devices form no tree.
+    pub fn let_go(&self, leaf: VdevGuid) -> Result<(), PoolError> {
+        let is_out = |state| matches!(state, VdevState::Offline | VdevState::Faulted | VdevState::Removed);
+        self.swap_devices(|tree| match tree.status().find(leaf).map(|leaf| leaf.state) {
+            Some(state) if is_out(state) => DeviceSwap::Closed(vec![leaf]),
+            _ => DeviceSwap::None,
+        })
     }
 
     /// Opens devices again that do not answer, at the paths of `found` or at their old ones, as `zpool

@@ -6,13 +6,17 @@
 use super::ChangeError;
 use super::healing::change;
 use super::in_use::InUse;
-use super::pool_devices::open_leaf;
+use super::pool_devices::{held_leaf, open_leaf};
 use super::pool_layout::DeviceUse;
 use super::pool_path::{DeviceName, first_partition};
 use crate::{Imported, Search};
 use ::pool::{LivePool, NewSide, Purpose};
 use cenote::PoolWriter;
 use format::VdevGuid;
+use std::path::Path;
+use std::sync::Arc;
+use vdev::Device;
+use vdev::tree::VdevState;
 
 /// The spares of a pool, with their paths.
 pub(crate) type Spares = [(VdevGuid, Option<String>)];
@@ -79,7 +83,26 @@ fn opened(
     name: &DeviceName,
     purpose: Purpose,
 ) -> Result<::pool::LeafSpec, ChangeError> {
-    open_leaf(name, &|device| Ok(live.check_attach(to, device, purpose)?))
+    let agree = |device: &dyn Device| Ok(live.check_attach(to, device, purpose)?);
+    let opened = open_leaf(name, &agree);
+    if matches!(opened, Err(ChangeError::DeviceBusy { .. }))
+        && purpose == Purpose::Replace
+        && let Some(device) = held_for(live, to, &name.path)
+    {
+        // The leaf never uses it again: the clearing of its labels would hit those of the new leaf.
+        live.let_go(to)?;
+        return held_leaf(name, device, &agree);
+    }
+    opened
+}
+
+/// The device at this path, if the pool has it open for a leaf that is out of service: it may have been wiped in place.
+fn held_for(live: &LivePool, leaf: VdevGuid, path: &Path) -> Option<Arc<dyn Device>> {
+    let tree = live.tree();
+    let status = tree.status();
+    let found = status.find(leaf)?;
+    let is_out = matches!(found.state, VdevState::Offline | VdevState::Faulted | VdevState::Removed);
+    tree.device(leaf).filter(|_| is_out && found.path.as_deref() == Some(path))
 }
 
 fn spares_of(pool: &PoolWriter) -> Result<Vec<(VdevGuid, Option<String>)>, ChangeError> {

@@ -135,7 +135,26 @@ pub(super) fn open_leaf(
     name: &DeviceName,
     agree: &dyn Fn(&dyn Device) -> Result<(), ChangeError>,
 ) -> Result<LeafSpec, ChangeError> {
-    let opened = open(name)?;
+    leaf_of(open(name)?, agree)
+}
+
+/// Like [`open_leaf`], for a device that the pool itself has open.
+///
+/// # Errors
+/// Those of [`open_leaf`].
+pub(super) fn held_leaf(
+    name: &DeviceName,
+    device: Arc<dyn Device>,
+    agree: &dyn Fn(&dyn Device) -> Result<(), ChangeError>,
+) -> Result<LeafSpec, ChangeError> {
+    leaf_of(Opened { name, device }, agree)
+}
+
+fn leaf_of(
+    opened: Opened<'_>,
+    agree: &dyn Fn(&dyn Device) -> Result<(), ChangeError>,
+) -> Result<LeafSpec, ChangeError> {
+    let name = opened.name;
     // Another command may have created a pool on it before it was locked.
     let used = usage_of(name, DeviceUse::Vdev, &Imported::load()?).filter(InUse::is_final);
     ChangeError::in_use(true, &used.into_iter().collect::<Vec<_>>())?;

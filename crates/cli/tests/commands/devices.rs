@@ -346,6 +346,25 @@ fn spares_and_cache_devices_of_an_imported_pool_are_for_nobody_else() {
     }
 }
 
+/// A device that is offline is wiped, and takes its own place again.
+#[test]
+fn a_device_that_was_wiped_in_place_replaces_itself() {
+    let world = World::new();
+    for name in ["a", "b"] {
+        world.image(name);
+    }
+    let noise = world.noise("x", 3);
+    world.good("zpool create -O mountpoint=none tank mirror ~/a ~/b");
+    world.good("cp x tank:/x");
+    world.good("zpool offline tank ~/b");
+    fs::write(world.path("b"), vec![0; IMAGE as usize]).expect("wiped");
+    world.good("zpool replace -w tank ~/b");
+    world.good("zpool detach tank ~/a");
+    assert!(world.content("x") == noise);
+    world.good("zpool export tank");
+    testkit::assert_zdb_clean(world.folder.path(), "tank");
+}
+
 /// The daemon replaces a device, and a spare stands in for one that is gone.
 #[test]
 fn a_device_is_replaced_and_a_spare_stands_in_for_one_that_is_gone() {

@@ -149,7 +149,6 @@ fn golden_pools_stay_clean() {
 #[test]
 fn pools_that_cannot_be_written_say_why() {
     let reasons = [
-        ("checkpoint", "checkpoint"),
         ("dedup-fast", "dedup"),
         ("dedup-legacy", "dedup"),
         ("draid1", "dRAID"),

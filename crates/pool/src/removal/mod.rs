@@ -53,6 +53,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 use vdev::sync::lock;
 use vdev::tunable::Tunable;
+use zio::ZioError;
 
 /// While it is on, removals begin but make no progress: for tests that need a running one.
 pub static SUSPEND_PROGRESS: Tunable = Tunable::new("zfs_removal_suspend_progress", 0, 0, 1);
@@ -162,7 +163,16 @@ impl Job<LivePool> for Removals {
     }
 
     fn slice(&self, pool: &LivePool, budget: Budget) -> Result<Slice, PoolError> {
-        match pool.copy_slice(budget.bytes)? {
+        let copied = match pool.copy_slice(budget.bytes) {
+            // As OpenZFS: what cannot be copied now is not waited for, and the vdev is used as before.
+            Err(error @ (PoolError::Zio(ZioError::Copy { .. }) | PoolError::Evacuate { .. })) => {
+                tracing::warn!(pool = pool.name(), %error, "the removal of a vdev is canceled");
+                pool.end_canceled()?;
+                true
+            }
+            copied => copied?,
+        };
+        match copied {
             true => Ok(Slice::Last),
             // Every slice is a txg of its own: nothing is left to save.
             false => Ok(Slice::Partial { saved_at: Duration::MAX, must_save: false }),

@@ -124,7 +124,11 @@ fn what_a_checkpoint_references_is_kept_until_it_is_discarded() {
 
 #[test]
 fn a_checkpoint_of_openzfs_is_kept_and_gone_back_to() {
-    let fixture = Fixture::open("checkpoint");
+    ["checkpoint", "checkpoint-raidz", "checkpoint-removed"].into_iter().for_each(keep_and_go_back);
+}
+
+fn keep_and_go_back(fixture: &str) {
+    let fixture = Fixture::open(fixture);
     let name = &fixture.manifest().pool;
     let files = Files::copy_of(&fixture);
     let pool = files.import(name).unwrap();
