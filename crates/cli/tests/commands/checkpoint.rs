@@ -1,5 +1,8 @@
 //! A checkpoint of a pool whose file systems are mounted and written.
 
+// Tests use `std` to write files.
+#![allow(clippy::disallowed_types)]
+
 use crate::mounts::World;
 use std::fs;
 use std::io::Write;

@@ -236,7 +236,7 @@ fn power_cuts_lose_neither_the_checkpoint_nor_what_came_after() {
         }
         assert_eq!((held(&pool), pool.features().is_active("zpool_checkpoint")), (0, false), "cut {cut}");
         pool.export(Leave::Exported).unwrap();
-        if cut % 35 == 0 {
+        if cut.is_multiple_of(35) {
             judge_disk(&disk);
         }
         if has_checkpoint {
@@ -254,7 +254,7 @@ fn go_back_with_cuts(disk: &SimDisk, seed: u64, done: u64) {
     assert_eq!(newest(&pool), 12);
     put(&pool, 13).unwrap();
     pool.export(Leave::Exported).unwrap();
-    if seed % 35 == 0 {
+    if seed.is_multiple_of(35) {
         judge_disk(&whole);
     }
     let cut = Random::from_seed(seed).below(power.operations());
@@ -268,7 +268,7 @@ fn go_back_with_cuts(disk: &SimDisk, seed: u64, done: u64) {
     assert!([12, 13, done, done + 1].contains(&found), "cut {seed}, {cut}: {found}");
     put(&pool, 40).unwrap();
     pool.export(Leave::Exported).unwrap();
-    if seed % 35 == 0 {
+    if seed.is_multiple_of(35) {
         judge_disk(&disk);
     }
 }
