@@ -75,14 +75,17 @@ fn going_back_without_the_log_device_leaks_nothing() {
     world.good("zpool add -f tank log ~/log");
     world.good("zfs create -o sync=always tank/a");
     let file = world.path("alt/tank/a/file");
-    let done = AtomicBool::new(false);
+    let (done, written) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 fs::write(&file, "x".repeat(40_000)).expect("written");
+                written.fetch_add(1, Ordering::Relaxed);
             }
         });
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        while written.load(Ordering::Relaxed) < 20 {
+            std::thread::yield_now();
+        }
         world.good("zpool checkpoint tank");
         done.store(true, Ordering::Relaxed);
     });
