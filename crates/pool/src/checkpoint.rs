@@ -315,26 +315,4 @@ impl Job<LivePool> for Checkpoint {
         let saved_at = pool.env.clock().monotonic();
         Ok(if pool.discard_slice()? { Slice::Last } else { Slice::Partial { saved_at, must_save: false } })
     }
-
-    fn save(&self, _: &LivePool) -> Result<(), PoolError> {
-        Ok(())
-    }
-
-    /// Has no effect: what is given up cannot be kept any more.
-    fn pause(&self, _: &LivePool) -> Result<(), PoolError> {
-        Ok(())
-    }
-
-    fn resume(&self, _: &LivePool) -> Result<(), PoolError> {
-        Ok(())
-    }
-
-    /// Has no effect, as [`Job::pause`].
-    fn cancel(&self, _: &LivePool) -> Result<(), PoolError> {
-        Ok(())
-    }
-
-    fn finish(&self, _: &LivePool) -> Result<(), PoolError> {
-        Ok(())
-    }
 }

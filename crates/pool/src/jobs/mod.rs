@@ -84,20 +84,31 @@ pub(crate) trait Job<P>: Send + Sync {
     /// not paused.
     fn slice(&self, pool: &P, budget: Budget) -> Result<Slice, PoolError>;
 
-    /// Writes the position to disk, after the work before it is durable.
-    fn save(&self, pool: &P) -> Result<(), PoolError>;
+    /// Writes the position to disk, after the work before it is durable. By default nothing is left to write: each slice
+    /// is a txg of its own.
+    fn save(&self, _pool: &P) -> Result<(), PoolError> {
+        Ok(())
+    }
 
-    /// Pauses the job until [`Job::resume`], also over an export. Saves the position.
-    fn pause(&self, pool: &P) -> Result<(), PoolError>;
+    /// Pauses the job until [`Job::resume`], also over an export. Saves the position. By default a job is not paused.
+    fn pause(&self, _pool: &P) -> Result<(), PoolError> {
+        Ok(())
+    }
 
     /// Continues a job after [`Job::pause`].
-    fn resume(&self, pool: &P) -> Result<(), PoolError>;
+    fn resume(&self, _pool: &P) -> Result<(), PoolError> {
+        Ok(())
+    }
 
-    /// Ends the job early.
-    fn cancel(&self, pool: &P) -> Result<(), PoolError>;
+    /// Ends the job early. By default a job goes on to its end.
+    fn cancel(&self, _pool: &P) -> Result<(), PoolError> {
+        Ok(())
+    }
 
     /// Ends the job after its last slice.
-    fn finish(&self, pool: &P) -> Result<(), PoolError>;
+    fn finish(&self, _pool: &P) -> Result<(), PoolError> {
+        Ok(())
+    }
 }
 
 /// Runs the background jobs of a pool.

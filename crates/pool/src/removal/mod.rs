@@ -179,18 +179,6 @@ impl Job<LivePool> for Removals {
         }
     }
 
-    fn save(&self, _: &LivePool) -> Result<(), PoolError> {
-        Ok(())
-    }
-
-    fn pause(&self, _: &LivePool) -> Result<(), PoolError> {
-        Ok(())
-    }
-
-    fn resume(&self, _: &LivePool) -> Result<(), PoolError> {
-        Ok(())
-    }
-
     fn cancel(&self, pool: &LivePool) -> Result<(), PoolError> {
         pool.end_canceled()
     }
